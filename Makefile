@@ -36,11 +36,11 @@ help: ## list the targets
 env: $(STAMP) $(PROGRAMS) $(AZURITE) ## make the environment: .venv with all that tests start, and the Azure test server
 
 # Python's files are compiled when they are first imported, and most never are: to compile all takes the longest.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml examples/key_value_store/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) --editable '.[test,demo,bench]' 'pyspark==$(PYSPARK)'
+	$(PIP_INSTALL) --editable '.[test,demo,bench]' --editable examples/key_value_store 'pyspark==$(PYSPARK)'
 	echo '$(PASS_THE_ZIP_BY)' > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/compiled.pth"
 	@touch $@
 
@@ -185,10 +185,10 @@ demo-kafka: $(STAMP) needs-java kafka-jars ## the same on a Kafka broker that it
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python jobs/demo_kafka.py
 
 kafka: $(STAMP) needs-java kafka-jars ## one Kafka broker in the foreground, for trying things out; Ctrl-C ends it
-	@$(BIN)/python -m spark_cas.testing.kafka_broker --conf conf/kafka
+	@$(BIN)/python -m tools.kafka_broker --conf conf/kafka
 
 kafka-jars: $(STAMP) needs-java ## the jars of a Kafka broker, resolved once into a cache
-	@$(BIN)/python -m spark_cas.testing.kafka_broker --jars-only
+	@$(BIN)/python -m tools.kafka_broker --jars-only
 
 bench: $(STAMP) needs-java ## speed and memory against Spark's own parquet and Kafka; writes build/bench.json
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python -m benchmarks
@@ -199,4 +199,4 @@ bench-scale: $(STAMP) needs-java kafka-jars ## how cost grows with rows, partiti
 clean: ## remove the environment and all that was built
 	rm -rf .venv .venv-4.* build dist spark-warehouse metastore_db derby.log tests/azurite/node_modules tests/chromium/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find spark_cas jobs benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find spark_cas examples jobs benchmarks tools tests -name __pycache__ -type d -prune -exec rm -rf {} +

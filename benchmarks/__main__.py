@@ -32,7 +32,7 @@ from benchmarks.session import start_session
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.whole_loads import compare_whole_topic_writes, compare_whole_writes
 from benchmarks.writing import compare_routes, compare_writes
-from spark_cas.testing.kafka_broker.connector import connector_jars
+from tools.kafka_broker.connector import connector_jars
 
 BUILD = Path(__file__).parents[1] / "build"
 IN_SESSION = ("write", "whole-write", "route", "read")

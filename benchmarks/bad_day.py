@@ -21,9 +21,9 @@ from benchmarks.kafka_writing import sink_into
 from benchmarks.rows import in_partitions, make_rows
 from benchmarks.session import start_session
 from spark_cas import route
-from spark_cas.testing.kafka_broker import KafkaCluster
-from spark_cas.testing.kafka_broker.connector import connector_jars
-from spark_cas.testing.kafka_broker.node import KafkaNode
+from tools.kafka_broker import KafkaCluster
+from tools.kafka_broker.connector import connector_jars
+from tools.kafka_broker.node import KafkaNode
 
 ROWS = 2_000_000
 INTO_SECONDS = 2.0

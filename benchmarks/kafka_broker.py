@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from benchmarks.sizes import PARTITIONS
-from spark_cas.testing.kafka_broker import KafkaBroker
+from tools.kafka_broker import KafkaBroker
 
 CONF = Path(__file__).parents[1] / "conf" / "kafka"
 _SECONDS = 60

@@ -12,9 +12,9 @@ from spark_cas.core.plan import Plan
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.testing.kafka_broker import KafkaBroker
-from spark_cas.testing.ports import held_ports
-from spark_cas.testing.writing import JobWriter
+from tests.support.writing import JobWriter
+from tools.kafka_broker import KafkaBroker
+from tools.ports import held_ports
 
 ROUND_TRIP_MS = 5
 _WARM_UP = 10

@@ -16,8 +16,8 @@ from spark_cas import RECORDS
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.spec import MOST_IN_FLIGHT, KafkaSpec
-from spark_cas.testing.kafka_broker import KafkaBroker
-from spark_cas.testing.ports import held_ports
+from tools.kafka_broker import KafkaBroker
+from tools.ports import held_ports
 
 ROUND_TRIP_MS = 5
 VALUE_BYTES = (100, 900_000)

@@ -11,8 +11,8 @@ from benchmarks.kafka_broker import CONF, Topics
 from benchmarks.kafka_writing import append_to, sink_into
 from benchmarks.measure import NO_SCRATCH, Result, compare
 from benchmarks.rows import in_partitions, make_rows, spread
-from spark_cas.testing.kafka_broker import KafkaCluster
-from spark_cas.testing.kafka_broker.jars import java, kafka_jars
+from tools.kafka_broker import KafkaCluster
+from tools.kafka_broker.jars import java, kafka_jars
 
 ROWS = 2_000_000
 PARTITIONS = 6

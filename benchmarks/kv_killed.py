@@ -13,9 +13,9 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from benchmarks.kafka_broker import CONF
-from spark_cas.kv import Node
+from key_value_store import Node
 from spark_cas.log.open import open_log
-from spark_cas.testing.kafka_broker import KafkaBroker
+from tools.kafka_broker import KafkaBroker
 
 _LEADS_SECONDS = 5.0
 

@@ -20,10 +20,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from benchmarks.kafka_broker import CONF
+from key_value_store import Node
 from spark_cas.core.partitioner import partition_of_key
-from spark_cas.kv import Node
 from spark_cas.log.open import open_log
-from spark_cas.testing.kafka_broker import KafkaBroker
+from tools.kafka_broker import KafkaBroker
 
 SHARDS = 4
 _VALUE = b"v" * 100
@@ -71,7 +71,7 @@ def keys_of(name: str, shards: Collection[int], count: int) -> list[bytes]:
 
 def serve(address: str, folder: str, name: str, shards: Collection[int], told: Connection) -> None:
     """Run a node. Receive the number of puts and of concurrent puts, and send each latency and the CPU time."""
-    # As docs/key-value-store.md recommends for a process that serves a node.
+    # As examples/key_value_store/README.md recommends for a process that serves a node.
     sys.setswitchinterval(0.001)
     with Node(address, address=name, folder=folder, shards=shards) as node:
         for shard in shards:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from spark_cas.testing.ports import HOST
+from tools.ports import HOST
 
 _BYTES = 1 << 18
 _READY = "ready\n"

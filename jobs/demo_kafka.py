@@ -28,7 +28,7 @@ from spark_cas.log.load.planning import job_progress, pin_plan
 from spark_cas.programs.bulk_load import bulk_load
 from spark_cas.programs.load_request import LoadRequest
 from spark_cas.programs.session import submitted_session
-from spark_cas.testing.kafka_broker import KafkaBroker
+from tools.kafka_broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

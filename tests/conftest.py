@@ -9,12 +9,15 @@ import pytest
 from hypothesis import Phase, settings
 
 from spark_cas.log.kafka.client import librdkafka
-from spark_cas.testing.kafka_broker import KafkaBroker
-from spark_cas.testing.ports import held_ports
 from tests.jvms import INTERPRETED, OPTIONS
+from tools.kafka_broker import KafkaBroker
+from tools.ports import held_ports
 
 ROOT = Path(__file__).parents[1]
 QUIET = ROOT / "tests" / "spark" / "log4j2.properties"
+
+# With rewriting, failed assertions show the compared values, as in a test file.
+pytest.register_assert_rewrite("tests.contract", "tests.support.loads", "tests.support.writing")
 
 # A shell starts background jobs with SIGINT ignored, and the programs that the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,9 +11,9 @@ from typing import Self
 
 import pyspark
 
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.ports import held_ports
 from tests.jvms import INTERPRETED, OPTIONS
+from tools.kafka_broker.waiting import wait_until
+from tools.ports import held_ports
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _START_SECONDS = 150.0

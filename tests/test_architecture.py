@@ -1,6 +1,7 @@
 """The rules of the source tree that no type and no linter checks. Each check is also tested with a violation."""
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ from tests.mutants.__main__ import defects
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "spark_cas"
+EXAMPLE = ROOT / "examples/key_value_store"
 CORE_MAY_USE = {"numpy", "pyarrow", "xxhash"}
 DATA_METHODS = 6
 METHODS_TO_WRITE = 20
@@ -30,7 +32,10 @@ METHODS_TO_WRITE = 20
 
 def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("lint-imports")
-    return subprocess.run([program, "--no-cache"], cwd=folder, capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), str(folder / "examples")])}
+    return subprocess.run(
+        [program, "--no-cache"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def test_every_layer_contract_holds():
@@ -40,18 +45,21 @@ def test_every_layer_contract_holds():
 
 def test_every_layer_contract_can_be_broken(tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copytree(PACKAGE, tmp_path / "spark_cas")
+    for package in (PACKAGE, EXAMPLE):
+        shutil.copytree(package, tmp_path / package.relative_to(ROOT))
     for module, line in [
-        ("core/offsets.py", "import spark_cas.log.protocol"),
-        ("core/outcome.py", "import time"),
-        ("log/load/planning.py", "import pyspark"),
-        ("log/memory.py", "import spark_cas.log.objects"),
-        ("log/protocol.py", "import confluent_kafka, obstore"),
-        ("programs/load_watch.py", "import spark_cas.log.kafka.spec"),
-        ("kv/node.py", "import spark_cas.kv.http.wire"),
-        ("kv/http/client.py", "import starlette"),
+        (PACKAGE / "core/offsets.py", "import spark_cas.log.protocol"),
+        (PACKAGE / "core/outcome.py", "import time"),
+        (PACKAGE / "log/load/planning.py", "import pyspark"),
+        (PACKAGE / "log/memory.py", "import spark_cas.log.objects"),
+        (PACKAGE / "log/protocol.py", "import confluent_kafka, obstore"),
+        (PACKAGE / "programs/load_watch.py", "import spark_cas.log.kafka.spec"),
+        (PACKAGE / "cli/tables.py", "import key_value_store"),
+        (EXAMPLE / "node.py", "import key_value_store.http.wire, spark_cas.programs.exit_codes"),
+        (EXAMPLE / "shard.py", "import spark_cas.spark.schema"),
+        (EXAMPLE / "http/client.py", "import starlette"),
     ]:
-        with (tmp_path / "spark_cas" / module).open("a") as source:
+        with (tmp_path / module.relative_to(ROOT)).open("a") as source:
             source.write(f"\n{line}\n")
     linted = re.sub(r"\x1b\[\d*m", "", lint_imports(tmp_path).stdout)  # the output may be coloured
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -127,14 +135,18 @@ def has_status(decision: str) -> bool:
 def imported_with(modules: list[str]) -> set[str]:
     """Return the modules of a process that has imported these."""
     program = f"import sys, importlib\nfor each in {modules}: importlib.import_module(each)\nprint(*sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(EXAMPLE.parent)])}
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
     return set(ran.stdout.split())
 
 
 def test_no_import_takes_that_of_pandas():
     """It takes 0.7 s in each process that Spark starts. pyarrow imports pandas for the first list or scalar."""
-    files = [file.relative_to(ROOT).with_suffix("") for file in PACKAGE.rglob("*.py") if file.stem != "__main__"]
-    modules = [".".join(file.parts).removesuffix(".__init__") for file in files if "testing" not in file.parts]
+    named = [(file, folder.parent) for folder in (PACKAGE, EXAMPLE) for file in folder.rglob("*.py")]
+    files = [file.relative_to(path).with_suffix("") for file, path in named if file.stem != "__main__"]
+    modules = [".".join(file.parts).removesuffix(".__init__") for file in files]
     assert len(modules) > 100
     imported = imported_with(modules)
     assert {"pyarrow", *modules} <= imported
@@ -180,7 +192,7 @@ def test_no_module_but_these_knows_a_version_or_a_private_name_of_pyspark():
     found = {
         str(path.relative_to(PACKAGE)): ties
         for path in PACKAGE.rglob("*.py")
-        if "testing" not in path.parts and (ties := ties_to_pyspark(path.read_text()))
+        if (ties := ties_to_pyspark(path.read_text()))
     }
     assert {name: ties for name, ties in found.items() if name not in MAY_KNOW_PRIVATE_NAMES} == {}
     for source in (
@@ -260,7 +272,8 @@ def test_the_sample_configuration_shows_the_real_defaults():
 
 def test_no_contract_hides_a_test_of_another():
     """Backends inherit all contracts. If two tests had one name, only one of them would run."""
-    sources = [file.read_text() for file in (PACKAGE / "testing" / "contract").glob("*.py")]
+    files = [file for file in (ROOT / "tests/contract").glob("*.py") if not file.name.startswith("test_")]
+    sources = [file.read_text() for file in files]
     assert len(sources) > 10
     assert names_twice(sources) == []
     assert names_twice(["    def test_a(self):", "    def test_b(self):\n    def test_a(self):"]) == ["test_a"]

@@ -16,7 +16,7 @@ from spark_cas.cli import tables
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
-from spark_cas.testing.writing import JobWriter, plan_of, table_of
+from tests.support.writing import JobWriter, plan_of, table_of
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,8 +17,8 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import ObjectLog
 from spark_cas.programs.exit_codes import ExitCode, exit_code_of
-from spark_cas.testing.writing import append_foreign
 from tests.kafka import clients
+from tests.support.writing import append_foreign
 from tests.test_cli import WITHOUT_SPARK
 
 ROOT = Path(__file__).parents[1]

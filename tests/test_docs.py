@@ -7,6 +7,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from key_value_store.cli import app as store
 from spark_cas.cli import app
 from spark_cas.core.errors import ErrorKind
 from spark_cas.programs import bootstrap_state, load_arguments, stream_copy, verify_log
@@ -21,6 +22,8 @@ PARSERS = {
     "jobs/verify_log.py": verify_log,
 }
 
+COMMAND_LINES = {"spark-cas": app, "key_value_store": store}
+
 
 def commands_of(page):
     shown = [each.text for each in blocks(page) if each.language == "sh" and not each.why_not_run]
@@ -29,19 +32,16 @@ def commands_of(page):
 
 def understood(line):
     """Parse a command as the program would, which exits if the command is wrong."""
+    if line[:3] == ["python", "-m", "key_value_store"]:
+        line = line[2:]
     program, name, *arguments = line
     if program == "spark-submit":
         assert (ROOT / name).is_file()
         PARSERS[name].parse_arguments(arguments, name)
     else:
-        assert program == "spark-cas"
-        group = get_command(app)
+        group = get_command(COMMAND_LINES[program])
         assert isinstance(group, TyperGroup)
-        command = group.commands[name]
-        if isinstance(command, TyperGroup):
-            name, *arguments = arguments
-            command = command.commands[name]
-        command.make_context(name, arguments)
+        group.commands[name].make_context(name, arguments)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)])
@@ -56,7 +56,7 @@ def test_a_command_that_is_wrong_is_not_understood():
     with pytest.raises(Exception, match="No such option: --partition"):
         understood(["spark-cas", "expand", "log", "--partition", "8"])
     with pytest.raises(Exception, match="No such option: --partition"):
-        understood(["spark-cas", "kv", "get", "key", "--node", "localhost:1", "--partition", "8"])
+        understood(["python", "-m", "key_value_store", "get", "key", "--node", "localhost:1", "--partition", "8"])
 
 
 @pytest.mark.parametrize("page", PAGES)

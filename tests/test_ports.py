@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from spark_cas.testing.ports import HOST, held_ports
+from tools.ports import HOST, held_ports
 
 
 def is_free(port):
@@ -26,7 +26,7 @@ def test_a_port_is_held_from_before_anybody_listens_until_it_is_let_go_of():
 
 
 def test_a_process_that_is_killed_holds_a_port_no_longer():
-    program = "from spark_cas.testing.ports import held_ports\n"
+    program = "from tools.ports import held_ports\n"
     program += "with held_ports(1) as [port]: print(port, flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None

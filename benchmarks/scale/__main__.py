@@ -19,7 +19,7 @@ from benchmarks.scale.rows import grow_partitions, grow_rows, in_directories, in
 from benchmarks.scale.series import Series
 from benchmarks.scale.sizes import FULL, QUICK, ScaleSizes
 from benchmarks.session import start_session
-from spark_cas.testing.kafka_broker.connector import connector_jars
+from tools.kafka_broker.connector import connector_jars
 
 BUILD = Path(__file__).parents[2] / "build"
 PARTS = ("rows", "partitions", "chunks", "executors", "kafka-rows", "kafka-partitions")

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from benchmarks.rows import in_partitions, make_rows
 from benchmarks.scale.series import Series, Turn, measured, tell
 from benchmarks.writing import append
-from spark_cas.testing.kafka_broker.connector import connector_jars
-from spark_cas.testing.ports import held_ports
+from tools.kafka_broker.connector import connector_jars
+from tools.ports import held_ports
 
 _HOST = "127.0.0.1"
 _UP_WITHIN_SECONDS = 60

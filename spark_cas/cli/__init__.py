@@ -1,4 +1,4 @@
-"""`spark-cas`: load files, read, trim and expand a log, abort and forget jobs, and use a key-value store."""
+"""`spark-cas`: load files, read, trim and expand a log, and abort and forget jobs."""
 
 import sys
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ from spark_cas.cli.describing import describe, offsets, progress
 from spark_cas.cli.expanding import expand
 from spark_cas.cli.failing import fail
 from spark_cas.cli.forgetting import forget
-from spark_cas.cli.kv import app as kv
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
 from spark_cas.cli.records import read, tail
 from spark_cas.core.errors import ConditionalLogError
@@ -73,7 +72,6 @@ def load(context: typer.Context) -> None:
 
 for command in (describe, offsets, progress, read, tail, expand, abort, forget):
     app.command()(command)
-app.add_typer(kv, name="kv")
 
 
 @app.command()

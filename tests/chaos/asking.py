@@ -8,15 +8,15 @@ from spark_cas.core.outcome import Appended, Conflict, KeyConflict, Outcome, Unk
 from spark_cas.core.refusal import error_of
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_once import append_once
-from spark_cas.testing.faults import InjectedFaultError
-from spark_cas.testing.history import FAIL, INFO, OK
 from tests.chaos.loading import Told, load, table_of
+from tests.history.operations import FAIL, INFO, OK
+from tests.support.faults import InjectedFaultError
 
 
 def ask(log: Backend, arguments: Mapping[str, Any], run: str) -> Told:
     """Append the records in the arguments of an operation, and return the result.
 
-    The arguments are those of `spark_cas.testing.history.jobs.Job`. ``run`` is the name of this attempt. An exception
+    The arguments are those of `tests.history.jobs.Job`. ``run`` is the name of this attempt. An exception
     that is not an error of spark_cas is a defect and is raised.
     """
     held: dict[str, Any] = {}

@@ -4,14 +4,14 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from spark_cas.testing.kafka_broker import KafkaNode
-from spark_cas.testing.kafka_broker.waiting import BrokerFailedError
 from tests.chaos.faults import Undo
 from tests.chaos.world import READERS
 from tests.kafka.proxy.frames import Api, Request
 from tests.kafka.proxy.rules import OLD_SECONDS, Rule, Where, anywhere
 from tests.kafka.proxy.rules import Fault as ProxyFault
 from tests.kafka.proxy.server import Proxy
+from tools.kafka_broker import KafkaNode
+from tools.kafka_broker.waiting import BrokerFailedError
 
 WRITING = (
     Api.INIT_PRODUCER_ID,

@@ -9,8 +9,11 @@ trace in the log.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from spark_cas.testing.history import Found, Operation, Violation, check_log
-from spark_cas.testing.history.jobs import jobs_of
+from tests.history.check_log import check_log
+from tests.history.jobs import jobs_of
+from tests.history.operations import Operation
+from tests.history.records import Found
+from tests.history.violation import Violation
 
 GRANTED_ALONE = 17
 """The next number after 16, which is Porcupine's."""

@@ -17,11 +17,11 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
-from spark_cas.testing.history import OK
 from tests.chaos.granted import HELD
+from tests.history.operations import OK
 
 Told = tuple[str, dict[str, Any]]
-"""An event and its result, as `spark_cas.testing.history.Recorder` takes them."""
+"""An event and its result, as `tests.history.recorder.Recorder` takes them."""
 
 _FENCED_WAIT_SECONDS = 1.0
 _GRANT_WAIT_SECONDS = 1.0

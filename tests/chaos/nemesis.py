@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 
-from spark_cas.testing.history import INFO, OK, Recorder
 from tests.chaos.faults import Fault, Undo
 from tests.chaos.schedule import Planned
+from tests.history.operations import INFO, OK
+from tests.history.recorder import Recorder
 
 FAULT = "fault"
 

@@ -14,12 +14,13 @@ from typing import Any
 
 from spark_cas.core.errors import ErrorKind
 from spark_cas.log.backend import Backend
-from spark_cas.testing.history import INFO, Recorder
-from spark_cas.testing.history.jobs import APPEND
 from tests.chaos.asking import ask
 from tests.chaos.tails import under_way
 from tests.chaos.world import World
 from tests.chaos.writer import is_for_two
+from tests.history.jobs import APPEND
+from tests.history.operations import INFO
+from tests.history.recorder import Recorder
 
 _PACES = 2
 

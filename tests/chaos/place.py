@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_cas.log.backend import Backend
-from spark_cas.testing.history import Found, Operation, Violation
 from tests.chaos.faults import Fault, Victim
 from tests.chaos.granted import judge_log
+from tests.history.operations import Operation
+from tests.history.records import Found
+from tests.history.violation import Violation
 
 Judge = Callable[[Sequence[Operation], Mapping[int, Sequence[Found]]], Sequence[Violation]]
 """Return the violations, given the history and the records of each partition up to its end."""

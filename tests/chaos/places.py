@@ -9,7 +9,6 @@ from pathlib import Path
 from spark_cas.log.backend import Backend
 from spark_cas.log.memory import MemoryLog
 from spark_cas.log.open import open_log
-from spark_cas.testing.history import Recorder
 from tests.chaos.faults import Fault, Undo, Victim, faults_of
 from tests.chaos.kv.places import kv_directory, kv_kafka
 from tests.chaos.other_attempts import OtherAttempts
@@ -22,6 +21,7 @@ from tests.chaos.threads import ClientThread
 from tests.chaos.troubled_store import TROUBLES, StoreTrouble
 from tests.chaos.world import OTHER_ATTEMPTS, READERS, SETTINGS, WRITERS, World
 from tests.chaos.writer import Writer
+from tests.history.recorder import Recorder
 from tests.objects.bad_day import BUSY, CUT_OFF, GIVES_UP, SILENT, BadDay, proxy_to
 from tests.objects.bad_day import Proxy as StoreProxy
 from tests.objects.servers import moto

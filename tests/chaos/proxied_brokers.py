@@ -7,9 +7,6 @@ from pathlib import Path
 
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import open_log
-from spark_cas.testing.kafka_broker import KafkaCluster, KafkaNode
-from spark_cas.testing.kafka_broker.listeners import PROXIED
-from spark_cas.testing.ports import held_ports
 from tests.chaos.brokers import ALL, LOSING, NodeFault, Nodes, OnTheWay, Outdated, of_no_broker
 from tests.chaos.faults import Fault
 from tests.chaos.late import LateInTheNext
@@ -20,6 +17,9 @@ from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault as ProxyFault
 from tests.kafka.proxy.rules import naming
 from tests.kafka.proxy.server import Proxy
+from tools.kafka_broker import KafkaCluster, KafkaNode
+from tools.kafka_broker.listeners import PROXIED
+from tools.ports import held_ports
 
 CONF = Path(__file__).parents[2] / "conf" / "kafka"
 _NODES = 3

@@ -11,9 +11,11 @@ from pathlib import Path
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.log.backend import Backend
-from spark_cas.testing.faults import InjectedFaultError
-from spark_cas.testing.history import INFO, OK, Found, Record, Recorder, chained
 from tests.chaos.world import World
+from tests.history.operations import INFO, OK
+from tests.history.recorder import Recorder
+from tests.history.records import Found, Record, chained
+from tests.support.faults import InjectedFaultError
 
 
 class Reader:

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from spark_cas.testing.history import Found
 from tests.chaos.run import Outcome
 from tests.chaos.timeline import page
+from tests.history.records import Found
 
 _SHOWN = 20
 
@@ -25,7 +25,7 @@ _README = """# Chaos on {backend}, seed {seed}, {seconds:.0f} s
 | `history/NAME.jsonl` | the operations of each client: a line at the start of an operation, and another for its result; `nemesis.jsonl` has the faults |
 | `records/PARTITION.jsonl` | the records in the log after the last fault had ended: offset, key, value |
 | `schedule.json` | the faults that the seed selects, in seconds since the start |
-| `violations.txt` | the violations, by the numbers in `spark_cas/testing/history/check_log.py`, and 16: Porcupine finds no linearization of the replies to clients of the key-value store; 17: two loads held the lock of a partition at the same time; 18: see `tests/chaos/spark/judging.py`; 19: see `tests/chaos/kv/written.py`; empty if there is none |
+| `violations.txt` | the violations, by the numbers in `tests/history/check_log.py`, and 16: Porcupine finds no linearization of the replies to clients of the key-value store; 17: two loads held the lock of a partition at the same time; 18: see `tests/chaos/spark/judging.py`; 19: see `tests/chaos/kv/written.py`; empty if there is none |
 | `NAME.out` | the output of a client process: warnings of waits, and its error if it failed |
 | `spark/` | for a run with Spark: the output of the master and the workers, and for each worker the output of its executors by application |
 

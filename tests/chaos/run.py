@@ -10,8 +10,6 @@ from threading import Event, Thread
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.log.backend import Backend
-from spark_cas.testing.history import Found, Operation, Recorder, Violation, read_history
-from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.chaos.aborting import AbortWhole
 from tests.chaos.expanding import Expand
 from tests.chaos.faults import Fault, Victim
@@ -20,6 +18,11 @@ from tests.chaos.place import Place
 from tests.chaos.places import PLACES, STORES
 from tests.chaos.reader import records_of
 from tests.chaos.schedule import Planned, schedule
+from tests.history.operations import Operation, read_history
+from tests.history.recorder import Recorder
+from tests.history.records import Found
+from tests.history.violation import Violation
+from tools.kafka_broker.waiting import wait_until
 
 EXPAND, ABORT = "expand", "abort-whole"
 NOT_CALM = 0

@@ -8,8 +8,6 @@ import pytest
 
 from spark_cas.log.memory import MemoryLog
 from spark_cas.log.open import open_log
-from spark_cas.testing.history import FAIL, INFO, OK, Operation, Recorder, read_history
-from spark_cas.testing.writing import append_foreign
 from tests.chaos import other_attempts
 from tests.chaos.__main__ import main
 from tests.chaos.aborting import AbortWhole
@@ -18,6 +16,9 @@ from tests.chaos.nemesis import FAULT
 from tests.chaos.run import NOT_CALM, finished
 from tests.chaos.side_by_side import run_side_by_side
 from tests.chaos.world import World
+from tests.history.operations import FAIL, INFO, OK, Operation, read_history
+from tests.history.recorder import Recorder
+from tests.support.writing import append_foreign
 
 pytestmark = pytest.mark.timeout(400)
 

@@ -4,7 +4,6 @@ import pytest
 
 from spark_cas.core.partitioner import partition_of_key
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.testing.history import FAIL, INFO, OK, Found, Operation, Record, Recorder, read_history
 from tests.chaos import world
 from tests.chaos.__main__ import main
 from tests.chaos.kv import node
@@ -13,6 +12,9 @@ from tests.chaos.kv.judging import LINEARIZABLE, judge, registers
 from tests.chaos.kv.keys import READERS, SHARDS, WRITERS, pair
 from tests.chaos.kv.written import WRITTEN, written
 from tests.chaos.world import World
+from tests.history.operations import FAIL, INFO, OK, Operation, read_history
+from tests.history.recorder import Recorder
+from tests.history.records import Found, Record
 from tests.long import full
 
 pytestmark = pytest.mark.timeout(400)

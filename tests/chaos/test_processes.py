@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.chaos.place import Place
 from tests.chaos.processes import ClientProcess
 from tests.chaos.run import NOT_CALM, end
 from tests.chaos.world import World
+from tools.kafka_broker.waiting import wait_until
 
 _SECONDS = 30
 

@@ -5,9 +5,10 @@ from threading import Event
 
 import pytest
 
-from spark_cas.testing.history import INFO, OK, Recorder, read_history
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.schedule import QUIET_SECONDS, STORM_SECONDS, Planned, schedule
+from tests.history.operations import INFO, OK, read_history
+from tests.history.recorder import Recorder
 
 KINDS = ["a", "b", "c", "d", "e"]
 

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from spark_cas.testing.history import OK, Found, Operation, Record, read_history
-from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.chaos.__main__ import main
 from tests.chaos.spark.executors import below, process_faults
 from tests.chaos.spark.judging import STREAMED, STREAMER, judge, streamed
 from tests.chaos.spark.places import troubled
 from tests.chaos.spark.session import writing
 from tests.chaos.world import World
+from tests.history.operations import OK, Operation, read_history
+from tests.history.records import Found, Record
 from tests.long import full
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 from spark_cas.log.backend import Backend
-from spark_cas.testing.faults import FaultyLog, InjectedFaultError, When
+from tests.support.faults import FaultyLog, InjectedFaultError, When
 
 _FROZEN_SECONDS = 120
 

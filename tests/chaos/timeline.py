@@ -6,9 +6,9 @@ The file is self-contained.
 from collections.abc import Sequence
 from html import escape
 
-from spark_cas.testing.history import FAIL, OK, Operation
 from tests.chaos.nemesis import FAULT
 from tests.chaos.run import Outcome
+from tests.history.operations import FAIL, OK, Operation
 
 MOST = 20_000
 """Browsers are slow with more bars than this. Later operations are left out, and the page reports their number."""

@@ -12,12 +12,14 @@ from typing import Any
 
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.log.backend import Backend
-from spark_cas.testing.faults import InjectedFaultError
-from spark_cas.testing.history import CHANGED, INFO, OK, Recorder, read_history
-from spark_cas.testing.history.jobs import jobs_of
 from tests.chaos.asking import ask
 from tests.chaos.loading import Told
 from tests.chaos.world import World
+from tests.history.check_log import CHANGED
+from tests.history.jobs import jobs_of
+from tests.history.operations import INFO, OK, read_history
+from tests.history.recorder import Recorder
+from tests.support.faults import InjectedFaultError
 
 KEYS = 5
 """Few keys, so that appends with an expected offset for a key often conflict."""

@@ -15,7 +15,7 @@ from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
+from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
 
 
 @pytest.fixture(params=["memory", "directory"])

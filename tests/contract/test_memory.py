@@ -4,7 +4,7 @@ import pytest
 
 from spark_cas.log.backend import Backend
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.contract import LogContract
+from tests.contract.log_contract import LogContract
 
 _: type[Backend] = MemoryLog
 

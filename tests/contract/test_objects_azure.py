@@ -4,8 +4,8 @@ import pytest
 
 from spark_cas.log.backend import Backend
 from spark_cas.log.objects import ObjectLog
-from spark_cas.testing.contract import LogContract, StoreContract
-from spark_cas.testing.contract.base import NewBackend
+from tests.contract.base import NewBackend
+from tests.contract.log_contract import LogContract, StoreContract
 from tests.objects.places import reopened
 from tests.objects.servers import Served
 

@@ -7,8 +7,8 @@ import pytest
 from spark_cas.log.backend import Backend
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.spec import LogSpec
-from spark_cas.testing.contract import LogContract
-from spark_cas.testing.contract.base import NewBackend
+from tests.contract.base import NewBackend
+from tests.contract.log_contract import LogContract
 from tests.objects.places import reopened
 
 _: type[Backend] = ObjectLog

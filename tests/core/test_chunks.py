@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from spark_cas.core.chunks import ChunkBuffer, ChunkLimits
 from spark_cas.core.errors import RecordTooLargeError
 from spark_cas.core.records import RECORD_OVERHEAD_BYTES, RECORDS, record_sizes
-from spark_cas.testing.strategies import cuts, record_batches
+from tests.support.strategies import cuts, record_batches
 
 ROOMY = ChunkLimits(max_records=1_000, max_bytes=1_000_000, max_seconds=1_000)
 LARGEST_DRAWN = 200

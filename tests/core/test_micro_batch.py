@@ -22,7 +22,7 @@ from spark_cas.core.multiset_digest import joined_digest, multiset_digest, row_d
 from spark_cas.core.plan import BatchProgress, Plan, Progress
 from spark_cas.core.plan_json import progress_from_json, to_json
 from spark_cas.core.records import RECORDS
-from spark_cas.testing.strategies import record_batches
+from tests.support.strategies import record_batches
 
 BEGUN = Progress("job", 0, 0, "0", 0, 0, 0, 0, complete=False, committed_at_ms=5, task="begin/0")
 

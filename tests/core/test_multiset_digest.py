@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from spark_cas.core.multiset_digest import joined_digest, multiset_digest, row_digests
 from spark_cas.core.records import RECORDS
-from spark_cas.testing.strategies import cuts, record_batches
 from tests.core.test_digest import EPOCH, Row, batch, some_rows
+from tests.support.strategies import cuts, record_batches
 
 
 def digest_of(*batches: pa.RecordBatch) -> str:

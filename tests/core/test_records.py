@@ -13,7 +13,7 @@ from spark_cas.core.records import (
     record_sizes,
     records_of_bytes,
 )
-from spark_cas.testing.strategies import record_batches
+from tests.support.strategies import record_batches
 
 
 def size_of(row: dict[str, Any]) -> int:

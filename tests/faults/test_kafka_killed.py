@@ -13,11 +13,11 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from spark_cas import open_log
 from spark_cas.log.backend import Backend
-from spark_cas.testing.kafka_broker import KafkaBroker
 from tests.faults.checker import differences, digest_of
 from tests.faults.failpoints import VARIABLE, Failpoints, until
 from tests.faults.rig import Driver
 from tests.faults.rows import PARTITIONS, Row, make_rows, routed, write_input
+from tools.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
 

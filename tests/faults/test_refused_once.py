@@ -7,11 +7,11 @@ import pytest
 from spark_cas import open_log
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.testing.writing import append_foreign
 from tests.faults.checker import files_of, require_complete
 from tests.faults.failpoints import Failpoints, Point, chunk
 from tests.faults.rig import Driver
 from tests.faults.rows import CHUNK, PARTITIONS, make_rows, routed, write_input
+from tests.support.writing import append_foreign
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

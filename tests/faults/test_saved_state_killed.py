@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_cas import open_log
-from spark_cas.testing.writing import append_foreign
 from tests.faults.failpoints import Failpoints, Point, until
 from tests.faults.rig import Driver
+from tests.support.writing import append_foreign
 
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(500)]
 

@@ -8,11 +8,11 @@ import pytest
 
 from spark_cas import open_log
 from spark_cas.log.load.planning import job_progress
-from spark_cas.testing.writing import values_in
 from tests.faults.failpoints import Failpoints, Point, chunk
 from tests.faults.rig import Driver
 from tests.faults.rows import PARTITIONS, make_rows, routed, write_input
 from tests.long import full
+from tests.support.writing import values_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 

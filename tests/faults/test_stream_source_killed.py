@@ -10,10 +10,10 @@ from spark_cas import open_log
 from spark_cas.core.outcome import Appended
 from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Backend
-from spark_cas.testing.kafka_broker import KafkaBroker
-from spark_cas.testing.writing import JobWriter, plan_of, records_in
 from tests.faults.failpoints import Failpoints, Point
 from tests.faults.rig import Driver
+from tests.support.writing import JobWriter, plan_of, records_in
+from tools.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 

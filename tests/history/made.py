@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from spark_cas.testing.history import FAIL, INFO, OK, Found, Operation, Record, chained, check_log
+from tests.history.check_log import check_log
+from tests.history.operations import FAIL, INFO, OK, Operation
+from tests.history.records import Found, Record, chained
 
 At = Mapping[int, int | None]
 

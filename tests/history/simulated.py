@@ -5,8 +5,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from spark_cas.testing.history import Found, Operation
 from tests.history.made import append, read, records_of
+from tests.history.operations import Operation
+from tests.history.records import Found
 
 PARTITIONS = 2
 

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from spark_cas.testing.history import CHANGED, FAIL, INFO, Found, Record, check_log
+from tests.history.check_log import CHANGED, check_log
 from tests.history.made import append, at, numbers, read
+from tests.history.operations import FAIL, INFO
+from tests.history.records import Found, Record
 
 GOOD = [
     append("a", 1, 2, {0: 0}, ranges={0: (0, 2)}),

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from spark_cas.testing.history import FAIL, OK, Found, Operation, check_log
+from tests.history.check_log import check_log
 from tests.history.made import records_of
+from tests.history.operations import FAIL, OK, Operation
+from tests.history.records import Found
 from tests.history.simulated import STEPS, Step, World
 
 pytestmark = pytest.mark.timeout(900)  # for the nightly profile

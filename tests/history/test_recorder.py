@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from spark_cas.testing.history import FAIL, INFO, OK, Operation, Recorder, read_history
+from tests.history.operations import FAIL, INFO, OK, Operation, read_history
+from tests.history.recorder import Recorder
 
 WRITER = """
 import sys
 from pathlib import Path
-from spark_cas.testing.history import OK, Recorder
+from tests.history.operations import OK
+from tests.history.recorder import Recorder
 recorder = Recorder(Path(sys.argv[1]), "w")
 print("begun", flush=True)
 while True:

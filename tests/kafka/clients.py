@@ -5,8 +5,8 @@ import os
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from spark_cas.testing.kafka_broker.metadata import known_to
-from spark_cas.testing.kafka_broker.waiting import wait_until
+from tools.kafka_broker.metadata import known_to
+from tools.kafka_broker.waiting import wait_until
 
 SECONDS = 60
 _ANSWER_SECONDS = 5

@@ -1,11 +1,11 @@
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from spark_cas.testing.kafka_broker import KafkaCluster
-from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import SECONDS, append, create_topic
 from tests.kafka.proxy.rig import proxied_broker
 from tests.kafka.secured import secured_broker
+from tools.kafka_broker import KafkaCluster
+from tools.kafka_broker.waiting import wait_until
 
 
 @pytest.fixture(scope="session")

@@ -15,11 +15,11 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import complete_job, pin_plan
-from spark_cas.testing.loads import LIMITS, Rows, load
-from spark_cas.testing.writing import JobWriter, claim_of
 from tests.kafka.clients import SECONDS, committed_values
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, Where, naming
+from tests.support.loads import LIMITS, Rows, load
+from tests.support.writing import JobWriter, claim_of
 
 JOB = "job"
 APIS = [

@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
 from spark_cas.log.kafka.address import kafka_spec
 from spark_cas.log.kafka.client.rights import Right
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.testing.kafka_broker import KafkaBroker
 from tests.kafka.clients import SECONDS, admin_of
+from tools.kafka_broker import KafkaBroker
 
 USER = "canary-user"
 PASSWORD = "canary-password"

@@ -15,9 +15,9 @@ from spark_cas.log.kafka.append.sending import Sending
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.deadlined import Deadlined
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.testing.loads import TEN, run_job
-from spark_cas.testing.writing import table_of
 from tests.kafka.faulted import JOB, planned_writer, spec_of
+from tests.support.loads import TEN, run_job
+from tests.support.writing import table_of
 
 BEFORE, AFTER = True, False
 

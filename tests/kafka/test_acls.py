@@ -13,9 +13,9 @@ from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.rights import Right, on_groups, on_ids, on_topic
 from spark_cas.log.kafka.spec import DEFAULT_PREFIX, KafkaSpec
-from spark_cas.testing.contract.whole import run_whole
-from spark_cas.testing.loads import TEN, run_job
+from tests.contract.whole import run_whole
 from tests.kafka.clients import SECONDS, admin_of, append, create_topic
+from tests.support.loads import TEN, run_job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 

@@ -14,11 +14,11 @@ from spark_cas.log.kafka.consistent_bounds import WholeLoads, at_one_moment
 from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.testing.batches import run_batch
-from spark_cas.testing.contract.whole import bounded, run_whole
-from spark_cas.testing.loads import Rows, rows_of
-from spark_cas.testing.writing import append_foreign, table_of
+from tests.contract.whole import bounded, run_whole
 from tests.kafka.clients import SECONDS, create_topic
+from tests.support.batches import run_batch
+from tests.support.loads import Rows, rows_of
+from tests.support.writing import append_foreign, table_of
 
 pytestmark = pytest.mark.kafka
 

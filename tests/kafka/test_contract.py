@@ -7,13 +7,13 @@ import pytest
 from spark_cas.log.backend import Backend
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.testing.contract import JobContract, StepContract
-from spark_cas.testing.contract.base import NewBackend
-from spark_cas.testing.contract.crashing import CrashContract
-from spark_cas.testing.contract.whole import WholeContract
-from spark_cas.testing.contract.whole_at_once import WholeAtOnceContract
-from spark_cas.testing.contract.whole_streaming import WholeStreamContract
-from spark_cas.testing.kafka_broker import KafkaBroker
+from tests.contract.base import NewBackend
+from tests.contract.crashing import CrashContract
+from tests.contract.log_contract import JobContract, StepContract
+from tests.contract.whole import WholeContract
+from tests.contract.whole_at_once import WholeAtOnceContract
+from tests.contract.whole_streaming import WholeStreamContract
+from tools.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

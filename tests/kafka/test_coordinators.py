@@ -10,14 +10,14 @@ from spark_cas.core.guarantee import EXACTLY_ONCE, IDEMPOTENT, REQUESTED, REQUIR
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.error_text import NotGivenError
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.testing.contract.blind import run_blind
-from spark_cas.testing.kafka_broker import KafkaBroker, KafkaCluster
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.loads import TEN, run_job
+from tests.contract.blind import run_blind
 from tests.kafka.clients import append, committed_values, create_topic
 from tests.kafka.faulted import spec_of
 from tests.kafka.secured import secured_broker
 from tests.kafka.test_acls import least
+from tests.support.loads import TEN, run_job
+from tools.kafka_broker import KafkaBroker, KafkaCluster
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

@@ -11,8 +11,8 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.codes import NO_LEADER
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import SECONDS, admin_of, append, create_topic
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 

@@ -22,12 +22,12 @@ from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.schema import OFFSETS, RECORDS
-from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
 from tests.kafka.faulted import spec_of
 from tests.kafka.readers import open_transaction, wait_for
 from tests.kafka.stopped import stopped_at, undecided
 from tests.kafka.test_acls import least, refused_soon, spec
+from tests.support.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 
 __all__ = ["spec"]
 

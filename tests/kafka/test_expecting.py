@@ -14,10 +14,10 @@ from spark_cas.log.kafka.append import gap
 from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.testing.loads import crash_after_chunks, rows_of, run_job
-from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, values_in
 from tests.kafka.clients import append as append_as_others_do
 from tests.kafka.clients import create_topic
+from tests.support.loads import crash_after_chunks, rows_of, run_job
+from tests.support.writing import JobWriter, append_foreign, claim_of, plan_of, values_in
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

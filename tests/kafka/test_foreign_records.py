@@ -17,12 +17,12 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.options.parse import parse_read
 from spark_cas.spark.reading.read import RecordsReader
 from spark_cas.spark.schema import RECORDS, RECORDS_AND_HEADERS
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.writing import values_in
 from tests.kafka.clients import SECONDS, configure
 from tests.kafka.faulted import planned_writer
 from tests.kafka.raw_records import RawRecord, append_raw
 from tests.kafka.readers import open_transaction
+from tests.support.writing import values_in
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

@@ -27,14 +27,14 @@ from spark_cas.options.parse import parse_write
 from spark_cas.spark.schema import Mark
 from spark_cas.spark.writing import blind_write, write
 from spark_cas.spark.writing.blind_write import BlindWriter
-from spark_cas.testing.contract.blind import blindly, run_blind
-from spark_cas.testing.loads import TEN, run_job
-from spark_cas.testing.writing import table_of
+from tests.contract.blind import blindly, run_blind
 from tests.kafka.clients import SECONDS, committed_values, create_topic
 from tests.kafka.faulted import spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, naming
 from tests.kafka.test_acls import least, make_registry
+from tests.support.loads import TEN, run_job
+from tests.support.writing import table_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

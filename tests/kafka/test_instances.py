@@ -24,11 +24,11 @@ from spark_cas.log.kafka.registry import layouts
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import require_planned
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.testing.kafka_broker import KafkaBroker
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.ports import held_ports
-from spark_cas.testing.writing import JobWriter, append_foreign, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, create_topic
+from tests.support.writing import JobWriter, append_foreign, table_of, values_in
+from tools.kafka_broker import KafkaBroker
+from tools.kafka_broker.waiting import wait_until
+from tools.ports import held_ports
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_cas.testing.kafka_broker.jars import KAFKA_VERSION, java, kafka_jars
-from spark_cas.testing.kafka_broker.waiting import BrokerFailedError
+from tools.kafka_broker.jars import KAFKA_VERSION, java, kafka_jars
+from tools.kafka_broker.waiting import BrokerFailedError
 
 IVY = """#!/bin/sh
 echo called >> "$SPARK_CAS_CACHE/calls"
@@ -20,7 +20,7 @@ echo half > "$folder/kafka.jar"
 {then}
 echo whole > "$folder/kafka.jar"
 """
-RESOLVE = [sys.executable, "-m", "spark_cas.testing.kafka_broker", "--jars-only"]
+RESOLVE = [sys.executable, "-m", "tools.kafka_broker", "--jars-only"]
 
 
 @pytest.fixture

@@ -23,11 +23,11 @@ from spark_cas.log.open import open_again
 from spark_cas.options.parse import parse_read
 from spark_cas.spark import worker
 from spark_cas.spark.reading.selected_logs import SelectedLogs
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.writing import JobWriter, plan_of, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, configure, create_topic
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
+from tests.support.writing import JobWriter, plan_of, table_of, values_in
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

@@ -13,8 +13,8 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.group_metadata import MAX_METADATA_BYTES
 from spark_cas.log.kafka.ledger import _entry
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.testing.writing import TIME_MS, append_foreign, table_of
 from tests.kafka.clients import SECONDS, create_topic
+from tests.support.writing import TIME_MS, append_foreign, table_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

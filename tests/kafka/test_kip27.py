@@ -16,9 +16,12 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.testing.contract.base import at_once
-from spark_cas.testing.loads import run_job
-from spark_cas.testing.writing import (
+from tests.contract.base import at_once
+from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
+from tests.kafka.clients import append as append_as_others_do
+from tests.kafka.readers import barging_in, only_aborting, open_transaction, reading, wait_for
+from tests.support.loads import run_job
+from tests.support.writing import (
     TIME_MS,
     JobWriter,
     append_foreign,
@@ -28,9 +31,6 @@ from spark_cas.testing.writing import (
     table_of,
     values_in,
 )
-from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
-from tests.kafka.clients import append as append_as_others_do
-from tests.kafka.readers import barging_in, only_aborting, open_transaction, reading, wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -5,8 +5,8 @@ import pytest
 from spark_cas import open_log
 from spark_cas.log.open import parse_address
 from spark_cas.programs.load_watch import LedgerWatch
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.writing import JobWriter, plan_of
+from tests.support.writing import JobWriter, plan_of
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -13,11 +13,11 @@ from spark_cas.log import clock
 from spark_cas.log.kafka import KafkaLog, reading
 from spark_cas.log.kafka import log as log_module
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.writing import TIME_MS, records_in
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 from tests.kafka.proxy.frames import Api, Request
 from tests.kafka.proxy.rules import Fault, of_client
+from tests.support.writing import TIME_MS, records_in
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 

@@ -15,8 +15,8 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.options.option import partitioner
-from spark_cas.testing.faults import Fault, FaultyLog, When
 from tests.kafka.clients import SECONDS, admin_of, create_topic
+from tests.support.faults import Fault, FaultyLog, When
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

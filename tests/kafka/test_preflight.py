@@ -22,8 +22,8 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.blind import load_blind
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.testing.loads import TEN, run_job
 from tests.kafka.clients import SECONDS, admin_of, create_topic
+from tests.support.loads import TEN, run_job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

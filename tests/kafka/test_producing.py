@@ -27,11 +27,11 @@ from spark_cas.log.kafka.client.object_producer import SLICE_ROWS, ObjectProduce
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import describe
-from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import SECONDS
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 from tests.kafka.readers import wait_for
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 

@@ -8,7 +8,7 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.testing.writing import JobWriter, plan_of, without_end
+from tests.support.writing import JobWriter, plan_of, without_end
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

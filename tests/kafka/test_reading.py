@@ -22,11 +22,11 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.options.parse import parse_read
 from spark_cas.spark.reading.read import RecordsReader
 from spark_cas.spark.schema import RECORDS as SPARK_RECORDS
-from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import SECONDS, configure, create_topic
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, of_client
 from tests.kafka.readers import open_transaction
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 

@@ -14,7 +14,7 @@ from spark_cas.core.records import RECORDS, fill_timestamps
 from spark_cas.log.kafka.client import librdkafka as c
 from spark_cas.log.kafka.client import record_arrays
 from spark_cas.log.kafka.client.record_arrays import arguments_of
-from spark_cas.testing.strategies import record_batches
+from tests.support.strategies import record_batches
 
 TOPIC, PARTITION, TAG = 2**47, 3, 7
 LIKE_ALL = [(c.V_RKT, TOPIC), (c.V_PARTITION, PARTITION), (c.V_OPAQUE, TAG)]

@@ -25,12 +25,12 @@ from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.registry import first_writer_wins
 from spark_cas.log.kafka.registry.first_writer_wins import kind_of
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.testing.contract.base import at_once
-from spark_cas.testing.loads import TEN, crash_after_chunks, run_job
-from spark_cas.testing.writing import JobWriter, plan_of, table_of, values_in
+from tests.contract.base import at_once
 from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
 from tests.kafka.faulted import spec_of
 from tests.kafka.proxy.frames import Api
+from tests.support.loads import TEN, crash_after_chunks, run_job
+from tests.support.writing import JobWriter, plan_of, table_of, values_in
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

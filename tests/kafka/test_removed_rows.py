@@ -14,11 +14,11 @@ from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.programs.load_report import completed_report, held_when_done
 from spark_cas.spark.writing import write
-from spark_cas.testing.kafka_broker import KafkaBroker
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.loads import LIMITS, TEN, run_job
 from tests.kafka.clients import SECONDS, create_topic
 from tests.kafka.test_idempotence import ROWS, planned
+from tests.support.loads import LIMITS, TEN, run_job
+from tools.kafka_broker import KafkaBroker
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 

@@ -21,10 +21,10 @@ def log(request, tmp_path):
 @pytest.fixture
 def still(monkeypatch):
     """Nodes read the log only to serve a request: otherwise they keep their old state."""
-    monkeypatch.setattr("spark_cas.kv.shard._POLL_SECONDS", 3600)
+    monkeypatch.setattr("key_value_store.shard._POLL_SECONDS", 3600)
 
 
 @pytest.fixture
 def impatient(monkeypatch):
     """A new leader's term needs no time to settle."""
-    monkeypatch.setattr("spark_cas.kv.leading.SETTLE_SECONDS", 0)
+    monkeypatch.setattr("key_value_store.leading.SETTLE_SECONDS", 0)

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
+from key_value_store import Node
 from spark_cas.core.errors import ConditionalLogError
-from spark_cas.kv import Node
 
 _UNDER_WAY = 50
 _SECONDS = 60

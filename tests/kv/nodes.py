@@ -3,9 +3,9 @@
 import itertools
 from pathlib import Path
 
+from key_value_store import Node
 from spark_cas.core.errors import NotLeaderError
 from spark_cas.core.partitioner import partition_of_key
-from spark_cas.kv import Node
 
 SHARDS = 2
 SECONDS = 60

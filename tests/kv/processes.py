@@ -20,7 +20,7 @@ class NodeProcess:
     def __init__(self, log, folder, address):
         root = PROGRAM.parents[2]
         command = [sys.executable, str(PROGRAM), log, str(Path(folder, address)), address]
-        environment, pipe = {**os.environ, "PYTHONPATH": str(root)}, subprocess.PIPE
+        environment, pipe = os.environ | {"PYTHONPATH": f"{root}:{root / 'examples'}"}, subprocess.PIPE
         self._process = subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True)
         assert self._process.stdin
         assert self._process.stdout

@@ -2,14 +2,14 @@
 
 import pytest
 
+from key_value_store.following import Follower
+from key_value_store.snapshot import Snapshot
 from spark_cas.core.errors import StorageError
-from spark_cas.kv.following import Follower
-from spark_cas.kv.snapshot import Snapshot
 from spark_cas.log import clock
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.faults import Fault, FaultyLog, When
-from spark_cas.testing.writing import append_foreign
 from tests.kv.nodes import SHARDS, keys_of, node
+from tests.support.faults import Fault, FaultyLog, When
+from tests.support.writing import append_foreign
 
 KEPT_MS = 60_000
 KEY, OTHER = keys_of(0, 2)

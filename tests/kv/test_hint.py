@@ -1,6 +1,6 @@
 from collections import Counter
 
-from spark_cas.kv.hint import preferred_node
+from key_value_store.hint import preferred_node
 
 NODES = ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"]
 

@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-from spark_cas.kv import Node
+from key_value_store import Node
 from spark_cas.log.open import open_log
-from spark_cas.testing.writing import records_in
 from tests.kafka.clients import create_topic
 from tests.kv.processes import processes
 from tests.long import full
+from tests.support.writing import records_in
 
 FLOOD = 100_000
 """More keys than a node writes before it is killed."""

@@ -4,13 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from key_value_store import Versioned
+from key_value_store.records import LEADER_KEY
+from key_value_store.term import Term
 from spark_cas.core.errors import NotLeaderError, VersionMismatchError
-from spark_cas.kv import Versioned
-from spark_cas.kv.records import LEADER_KEY
-from spark_cas.kv.term import Term
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.writing import records_in
 from tests.kv.nodes import SECONDS, SHARDS, asking, keys_of, node
+from tests.support.writing import records_in
+from tools.kafka_broker.waiting import wait_until
 
 KEY, OTHER = keys_of(0, 2)
 NODES = ("a", "b")

@@ -5,6 +5,8 @@ from threading import Event, Timer
 
 import pytest
 
+from key_value_store import Versioned
+from key_value_store.values import ABSENT
 from spark_cas.core.errors import (
     LayoutChangedError,
     MayBeStaleError,
@@ -13,15 +15,13 @@ from spark_cas.core.errors import (
     VersionMismatchError,
 )
 from spark_cas.core.outcome import Appended, Truncated
-from spark_cas.kv import Versioned
-from spark_cas.kv.values import ABSENT
 from spark_cas.log import clock
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.faults import Fault, FaultyLog, When
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.writing import append_foreign, records_in
 from tests.kv.nodes import SECONDS, SHARDS, keys_of, node
+from tests.support.faults import Fault, FaultyLog, When
+from tests.support.writing import append_foreign, records_in
+from tools.kafka_broker.waiting import wait_until
 
 KEY, OTHER, *MANY = keys_of(0, 10)
 ELSEWHERE = keys_of(1, 1)[0]

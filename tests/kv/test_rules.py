@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.kv.rules import Accepted, Mismatch, Writes, decide
-from spark_cas.kv.values import ANY
+from key_value_store.rules import Accepted, Mismatch, Writes, decide
+from key_value_store.values import ANY
 
 KEYS = st.sampled_from([b"a", b"b", b"c"])
 VALUES = st.none() | st.sampled_from([b"1", b"2"])

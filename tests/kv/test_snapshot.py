@@ -3,11 +3,11 @@ import sqlite3
 import pyarrow as pa
 import pytest
 
+from key_value_store.records import Changes, Leader, leader_record, table_of
+from key_value_store.snapshot import Snapshot
+from key_value_store.values import ABSENT, Versioned
 from spark_cas.core.errors import LogNotSharedError, StorageError
 from spark_cas.core.records import RECORDS
-from spark_cas.kv.records import Changes, Leader, leader_record, table_of
-from spark_cas.kv.snapshot import Snapshot
-from spark_cas.kv.values import ABSENT, Versioned
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from key_value_store import Versioned
+from key_value_store.values import ABSENT
 from spark_cas.core.errors import (
     LayoutChangedError,
     NotLeaderError,
@@ -14,13 +16,11 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Fenced
-from spark_cas.kv import Versioned
-from spark_cas.kv.values import ABSENT
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.faults import Fault, FaultyLog, When
-from spark_cas.testing.writing import append_foreign, records_in
 from tests.kv.nodes import SHARDS, asking, keys_of, node
+from tests.support.faults import Fault, FaultyLog, When
+from tests.support.writing import append_foreign, records_in
 
 HERE, *MORE = keys_of(0, 4)
 THERE = keys_of(1, 1)[0]

@@ -9,8 +9,8 @@ from spark_cas.core.records import record_sizes
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.loads import batches_of, rows_of
-from spark_cas.testing.writing import table_of, values_in
+from tests.support.loads import batches_of, rows_of
+from tests.support.writing import table_of, values_in
 
 SIZE = int(record_sizes(table_of(["0.1"]).to_batches()[0])[0])
 

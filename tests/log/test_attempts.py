@@ -18,7 +18,7 @@ from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.load.whole_load import decide_group
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.writing import JobWriter, table_of
+from tests.support.writing import JobWriter, table_of
 
 END = ExpectedOffsets("end")
 

@@ -14,11 +14,11 @@ from spark_cas.core.outcome import ProgressLost, Refusal
 from spark_cas.core.plan import Plan, Progress, progress_expired
 from spark_cas.log.backend import Backend
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.batches import run_batch
-from spark_cas.testing.contract.streaming import StreamContract
-from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
-from spark_cas.testing.loads import Rows
-from spark_cas.testing.writing import append_foreign, values_in
+from tests.contract.streaming import StreamContract
+from tests.support.batches import run_batch
+from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
+from tests.support.loads import Rows
+from tests.support.writing import append_foreign, values_in
 
 DAY_MS = 24 * 3_600_000
 KEPT_DAYS = 7

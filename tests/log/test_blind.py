@@ -3,9 +3,9 @@ import pytest
 from spark_cas.core.errors import StorageError, UnknownOutcomeError
 from spark_cas.core.outcome import Unknown
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.contract.blind import run_blind
-from spark_cas.testing.faults import Fault, FaultyLog, When
-from spark_cas.testing.writing import values_in
+from tests.contract.blind import run_blind
+from tests.support.faults import Fault, FaultyLog, When
+from tests.support.writing import values_in
 
 TEN = {0: [f"{at}" for at in range(10)]}
 SAID = r"Of partition 0 this attempt has appended 3 rows for certain, which stay.* appends all of its rows again"

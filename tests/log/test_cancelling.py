@@ -17,8 +17,8 @@ from spark_cas.log.load.cancelling import CHECK_SECONDS, RunCancelledError, Task
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan, rows_before, rows_of_run
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When, crash
-from spark_cas.testing.writing import append_foreign, table_of, values_in
+from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When, crash
+from tests.support.writing import append_foreign, table_of, values_in
 
 REJECTION = Rejection("INPUT_CHANGED", "partition 3: the rows differ.", (3,))
 OLD_MS = 0

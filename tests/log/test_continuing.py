@@ -12,8 +12,8 @@ from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.loads import crash_after_chunks, rows_of, run_job, run_rest
-from spark_cas.testing.writing import append_foreign, values_in
+from tests.support.loads import crash_after_chunks, rows_of, run_job, run_rest
+from tests.support.writing import append_foreign, values_in
 
 ROWS = rows_of(6, 0, 1)
 

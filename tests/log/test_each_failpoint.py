@@ -18,9 +18,9 @@ from spark_cas.log.load.blind import load_blind
 from spark_cas.log.load.cancelling import cancel_run
 from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When, crash
-from spark_cas.testing.loads import LIMITS, run_job
-from spark_cas.testing.writing import table_of, values_in
+from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When, crash
+from tests.support.loads import LIMITS, run_job
+from tests.support.writing import table_of, values_in
 
 BLIND = "blind"
 """The value of a record that may occur twice."""

@@ -17,9 +17,9 @@ from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.faults import Fault, FaultyLog, When
-from spark_cas.testing.loads import void
-from spark_cas.testing.writing import TIME_MS, append_foreign, table_of, values_in
+from tests.support.faults import Fault, FaultyLog, When
+from tests.support.loads import void
+from tests.support.writing import TIME_MS, append_foreign, table_of, values_in
 
 DAY_MS = 24 * 60 * 60 * 1000
 SINGLE = ChunkLimits(max_records=1)

@@ -7,7 +7,7 @@ import pytest
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.micro_batch import begin_stream, ledger_before
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.batches import run_batch
+from tests.support.batches import run_batch
 
 PARTITIONS = 8
 

@@ -67,7 +67,7 @@ def planted(defect: Defect, tree: Path) -> Iterator[dict[str, str]]:
     source = file.read_text()
     file.write_text(defect.planted(source))
     try:
-        yield os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        yield os.environ | {"PYTHONPATH": f"{tree}:{tree / 'examples'}", "PYTHONDONTWRITEBYTECODE": "1"}
     finally:
         file.write_text(source)
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from spark_cas.core.errors import StorageError
 from spark_cas.log.objects import ObjectLog, local
 from spark_cas.log.spec import LogSpec
-from spark_cas.testing.writing import JobWriter, table_of
+from tests.support.writing import JobWriter, table_of
 
 CHUNKS = 5
 KILLED_AT = 2

@@ -10,11 +10,11 @@ from spark_cas.core.outcome import Appended, Conflict, Fenced, Truncated, Unknow
 from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.objects.store_errors import NotNowError
-from spark_cas.testing.contract.blind import blindly
-from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
+from tests.contract.blind import blindly
 from tests.objects import flaky_store
 from tests.objects.flaky_store import FlakyStore
 from tests.objects.places import flaky_log, memory_spec, reopened
+from tests.support.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 
 NOT_NOW = NotNowError("reading: no reply. Wait.", "no reply")
 SHORT = "400ms"

@@ -21,10 +21,10 @@ from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.patience import within
 from spark_cas.log.spec import LogSpec
-from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 from tests.long import full
 from tests.objects.bad_day import BUSY, CUT_OFF, GIVES_UP, SILENT, BadDay, Proxy, proxy_to
 from tests.objects.servers import Served
+from tests.support.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 
 pytestmark = pytest.mark.s3
 

@@ -17,9 +17,9 @@ from spark_cas.core.plan import Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import chunk_file
 from spark_cas.log.objects.chunk_file import HEADER_BYTES, ChunkHeader, ChunkId, decode, decode_header, encode
-from spark_cas.testing.strategies import record_batches
-from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of
 from tests.objects.places import local_log
+from tests.support.strategies import record_batches
+from tests.support.writing import JobWriter, append_foreign, plan_of, table_of
 
 ALL = tuple(RECORDS.names)
 OFFSETS = st.integers(0, 2**62)

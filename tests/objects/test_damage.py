@@ -8,8 +8,8 @@ from spark_cas.core.errors import ChunkDamagedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Truncated
 from spark_cas.log.objects import ObjectLog, paths
-from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 from tests.objects.places import flaky_log, local_log, reopened
+from tests.support.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 
 CHUNKS = 12
 

@@ -9,10 +9,10 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import LayoutChanged
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.objects import documents, paths
-from spark_cas.testing.loads import crash_after_chunks, rows_of, run_job
-from spark_cas.testing.writing import TIME_MS, JobWriter, append_foreign, plan_of, table_of, values_in
 from tests.objects.flaky_store import applied_and_refused, applied_but_unclear, lost, refused_for_nothing
 from tests.objects.places import flaky_log, reopened
+from tests.support.loads import crash_after_chunks, rows_of, run_job
+from tests.support.writing import TIME_MS, JobWriter, append_foreign, plan_of, table_of, values_in
 
 
 @pytest.mark.parametrize("trimmed", [False, True])

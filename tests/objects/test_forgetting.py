@@ -11,9 +11,9 @@ from spark_cas.log.forgetting import forget, forget_job, older_jobs
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.objects.store_errors import NotNowError
-from spark_cas.testing.loads import Rows, load, run_job
-from spark_cas.testing.writing import JobWriter, plan_of, table_of, values_in
 from tests.objects.places import flaky_log, reopened
+from tests.support.loads import Rows, load, run_job
+from tests.support.writing import JobWriter, plan_of, table_of, values_in
 
 IN_TWO_HOURS_MS = 2 * 3_600_000
 

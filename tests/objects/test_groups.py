@@ -17,11 +17,11 @@ from spark_cas.log.load.planning import complete_job
 from spark_cas.log.load.whole_load import abort_group, abort_left, commit_group
 from spark_cas.log.objects import ObjectLog, paths
 from spark_cas.log.objects.local_store import LocalStore
-from spark_cas.testing.contract.whole import ROWS, everything, pin, run_whole, tasks
-from spark_cas.testing.loads import Rows
-from spark_cas.testing.writing import append_foreign, table_of, values_in
+from tests.contract.whole import ROWS, everything, pin, run_whole, tasks
 from tests.objects.flaky_store import FlakyStore, applied_and_refused, applied_but_unclear, lost
 from tests.objects.places import flaky_log, local_log, reopened
+from tests.support.loads import Rows
+from tests.support.writing import append_foreign, table_of, values_in
 
 NOTHING: Rows = {0: [], 1: [], 2: []}
 

@@ -9,9 +9,9 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended
 from spark_cas.log.objects import ObjectLog, documents, paths
 from spark_cas.log.objects.ledger import _HINT_EVERY_CHUNKS
-from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 from tests.objects.flaky_store import FlakyStore
 from tests.objects.places import flaky_log, reopened
+from tests.support.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 
 HINTS = [paths.end_hint(0), paths.job_hint("job", 0)]
 

@@ -22,10 +22,10 @@ from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import ObjectLog, local, local_store, paths
 from spark_cas.log.objects.local import LocalFolder
 from spark_cas.log.objects.local_store import LocalStore
-from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 from tests.objects import killed_writer
 from tests.objects.flaky_store import FlakyStore
 from tests.objects.places import local_log
+from tests.support.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 
 
 @pytest.fixture

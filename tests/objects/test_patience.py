@@ -11,8 +11,8 @@ from spark_cas.core.errors import OptionError, StorageError
 from spark_cas.log.objects.store import _request_timeout, open_store
 from spark_cas.log.objects.store_errors import NobodyThereError, NotNowError
 from spark_cas.log.spec import LogSpec
-from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of
 from tests.objects.places import flaky_log
+from tests.support.writing import JobWriter, append_foreign, plan_of, table_of
 
 OPERATIONS = {
     "claim": lambda log, plan, _: log.claim(0, plan),

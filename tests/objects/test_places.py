@@ -10,10 +10,10 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.core.put_reply import PutReply
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.objects import ObjectLog, documents, paths
-from spark_cas.testing.loads import load
-from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 from tests.objects.flaky_store import FlakyStore
 from tests.objects.places import flaky_log, local_log, memory_spec, reopened
+from tests.support.loads import load
+from tests.support.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 
 
 def newer_document(value):

@@ -15,9 +15,9 @@ import pytest
 from spark_cas.core.errors import OptionError, StorageError
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.spec import LogSpec
-from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, values_in
 from tests.objects import killed_writer
 from tests.objects.servers import AZURE_KEY, moto
+from tests.support.writing import JobWriter, append_foreign, plan_of, values_in
 
 CANARY = "canary-of-a-secret"
 

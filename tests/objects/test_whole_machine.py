@@ -13,9 +13,9 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.load.whole_load import abort_group, commit_group
 from spark_cas.log.memory import MemoryLog
 from spark_cas.log.objects import ObjectLog
-from spark_cas.testing.contract.whole import everything, pin
-from spark_cas.testing.writing import JobWriter, append_foreign, table_of
+from tests.contract.whole import everything, pin
 from tests.objects.places import memory_spec, reopened
+from tests.support.writing import JobWriter, append_foreign, table_of
 
 PARTITIONS = 3
 AT = st.integers(0, PARTITIONS - 1)

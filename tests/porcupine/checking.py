@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_cas.testing.kafka_broker.jars import cache_folder
 from tests.executables import executable
+from tools.kafka_broker.jars import cache_folder
 
 SOURCE = Path(__file__).parent
 BUILD_SECONDS = 300

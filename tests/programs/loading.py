@@ -4,7 +4,7 @@ import json
 
 from spark_cas import open_log
 from spark_cas.programs.bulk_load import main
-from spark_cas.testing.writing import records_in
+from tests.support.writing import records_in
 
 
 def all_records(log_path):

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from spark_cas import cli, open_log
 from spark_cas.programs import bulk_load
 from spark_cas.programs.bulk_load import main
-from spark_cas.testing.writing import records_in
 from tests.kafka import clients
+from tests.support.writing import records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -25,7 +25,7 @@ from spark_cas.programs.load_progress import describe, duration, live_progress
 from spark_cas.programs.load_report import Held, completed_report, failed_report
 from spark_cas.programs.load_watch import LedgerWatch, LoadWatch, Phase, Snapshot, Stages, StageWatch
 from spark_cas.programs.plain_errors import in_short, plain_error
-from spark_cas.testing.writing import JobWriter, plan_of
+from tests.support.writing import JobWriter, plan_of
 
 NEEDED = ["--input", "flights.parquet", "--value-json", "--log", "log"]
 

@@ -9,8 +9,8 @@ from spark_cas.log.open import parse_address
 from spark_cas.programs import load_watch
 from spark_cas.programs.load_watch import LedgerWatch, Stages, StageWatch
 from spark_cas.spark.writing.end_markers import end_markers_of
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.loads import rows_of, run_job
+from tests.support.loads import rows_of, run_job
+from tools.kafka_broker.waiting import wait_until
 
 END = ExpectedOffsets("end")
 

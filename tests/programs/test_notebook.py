@@ -10,7 +10,7 @@ from nbclient import NotebookClient
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(320)]
 
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+ROOT = Path(__file__).parents[2]
 CELL_SECONDS = 200
 
 
@@ -27,7 +27,7 @@ def ran(tmp_path, monkeypatch):
         monkeypatch.setitem(os.environ, name, value)
 
     def ran(name):
-        notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
+        notebook = nbformat.read(ROOT / name, as_version=4)
         code = [cell for cell in notebook.cells if cell.cell_type == "code"]
         assert not any(cell.outputs or cell.execution_count for cell in code), "cleared before it is committed"
         NotebookClient(notebook, timeout=CELL_SECONDS, resources={"metadata": {"path": str(tmp_path)}}).execute()
@@ -37,7 +37,7 @@ def ran(tmp_path, monkeypatch):
 
 
 def test_the_quickstart_tells_its_story(ran):
-    code = ran("quickstart.ipynb")
+    code = ran("notebooks/quickstart.ipynb")
     installed = code[0].source.partition("%pip install ")[2].split()
     assert installed == ["--quiet", '"{PACKAGE}"', "matplotlib"], "not a name that nobody holds in an index"
     said = [printed(cell) for cell in code]
@@ -48,7 +48,7 @@ def test_the_quickstart_tells_its_story(ran):
 
 
 def test_the_key_value_store_tells_its_story(ran):
-    said = "\n".join(map(printed, ran("key-value-store.ipynb")))
+    said = "\n".join(map(printed, ran("examples/key_value_store/key-value-store.ipynb")))
     assert "[VERSION_MISMATCH]" in said
     assert "b'60' b'30'" in said, "both keys of the transaction"
     assert "acknowledged 200 and read 200" in said, "nothing acknowledged was lost with the leader"

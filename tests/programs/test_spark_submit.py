@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_cas import open_log
-from spark_cas.testing.writing import append_foreign, records_in
 from tests.long import full
 from tests.pages import blocks
 from tests.spark_cluster import Cluster, spark_environment
+from tests.support.writing import append_foreign, records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -12,8 +12,8 @@ from spark_cas.core.errors import SchemaError
 from spark_cas.programs.verify_log import main
 from spark_cas.spark.reading.verify_log import Difference
 from spark_cas.spark.schema import RECORDS_AND_HEADERS
-from spark_cas.testing.writing import append_foreign, records_in
 from tests.kafka import clients
+from tests.support.writing import append_foreign, records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -18,7 +18,7 @@ from spark_cas.core.outcome import Appended, LayoutChanged
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.plan import Plan
 from spark_cas.log.backend import Backend
-from spark_cas.testing.writing import TIME_MS, plan_of
+from tests.support.writing import TIME_MS, plan_of
 
 KEYS = 8
 

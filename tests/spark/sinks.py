@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 from spark_cas import error_from_text, open_log
-from spark_cas.testing.writing import values_in
+from tests.support.writing import values_in
 
 SECONDS = 120
 FORMAT = "conditional-log"

@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 
 from spark_cas import error_from_text
 from spark_cas.spark.versions import start_for_existing_records
-from spark_cas.testing.kafka_broker.waiting import wait_until
+from tools.kafka_broker.waiting import wait_until
 
 SECONDS = 120
 

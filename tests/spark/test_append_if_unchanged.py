@@ -17,10 +17,10 @@ from spark_cas.core.partitioner import partition_of
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.objects import ObjectLog
 from spark_cas.spark.writing import append_if_unchanged as module
-from spark_cas.testing.contract.whole import bounded
-from spark_cas.testing.writing import append_foreign, records_in, table_of
+from tests.contract.whole import bounded
 from tests.long import full
 from tests.spark.addresses import KAFKA
+from tests.support.writing import append_foreign, records_in, table_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -24,9 +24,9 @@ from spark_cas.log.load.append_once import append_once
 from spark_cas.spark.reading.bootstrap import STATE
 from spark_cas.spark.reading.pinned_bounds import PinnedLog
 from spark_cas.spark.schema import OFFSETS
-from spark_cas.testing.writing import append_foreign, records_in
 from tests.kafka import clients
 from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
+from tests.support.writing import append_foreign, records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -10,11 +10,11 @@ from spark_cas import open_log, route
 from spark_cas.core.errors import InputChangedError, OptionError, error_from_text
 from spark_cas.log.expanding import expand_log
 from spark_cas.programs.bulk_load import main
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.writing import values_in
 from tests.long import full
 from tests.spark.addresses import KAFKA
 from tests.spark.session_settings import session_settings
+from tests.support.writing import values_in
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

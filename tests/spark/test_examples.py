@@ -17,7 +17,7 @@ IN_ORDER = [
     "docs/without-spark.md",
     "docs/conditions.md",
     "docs/spark.md",
-    "docs/key-value-store.md",
+    "examples/key_value_store/README.md",
 ]
 """The pages with examples. Each may use the names and logs of the pages before it."""
 

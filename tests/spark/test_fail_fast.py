@@ -21,9 +21,9 @@ from spark_cas.core.errors import (
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When, crash
-from spark_cas.testing.writing import append_foreign, table_of, values_in
 from tests.spark.session_settings import session_settings
+from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When, crash
+from tests.support.writing import append_foreign, table_of, values_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

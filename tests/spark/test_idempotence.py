@@ -29,8 +29,8 @@ from spark_cas.spark.worker import planned_log
 from spark_cas.spark.writing import blind_write
 from spark_cas.spark.writing.blind_write import BlindWriter
 from spark_cas.spark.writing.write import ConditionalLogWriter
-from spark_cas.testing.faults import Fault, FaultyLog, When
-from spark_cas.testing.writing import append_foreign, values_in
+from tests.support.faults import Fault, FaultyLog, When
+from tests.support.writing import append_foreign, values_in
 
 KEYED = StructField("key", StringType())
 VALUE = StructField("value", BinaryType())

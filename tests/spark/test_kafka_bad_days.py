@@ -11,10 +11,10 @@ from threading import Thread
 import pytest
 
 from spark_cas import bootstrap, open_log, route
-from spark_cas.testing.writing import append_foreign, values_in
 from tests.kafka.clients import create_topic
 from tests.long import full
 from tests.spark.tasks import failed_tasks
+from tests.support.writing import append_foreign, values_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 

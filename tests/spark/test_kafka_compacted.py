@@ -11,8 +11,8 @@ from spark_cas import append_once, bootstrap, open_log, raise_for_outcome
 from spark_cas.core.records import RECORDS
 from spark_cas.programs.bootstrap_state import main
 from spark_cas.programs.saved_state import place_of
-from spark_cas.testing.writing import records_in
 from tests.kafka import clients
+from tests.support.writing import records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 

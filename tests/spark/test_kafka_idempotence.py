@@ -10,10 +10,10 @@ import pytest
 from spark_cas import LogSettingsWarning
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.programs.bulk_load import main
-from spark_cas.testing.kafka_broker import KafkaBroker
 from tests.kafka.clients import committed_values, create_topic
 from tests.kafka.secured import sasl, secured_broker
 from tests.kafka.test_coordinators import SETTINGS
+from tools.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
 

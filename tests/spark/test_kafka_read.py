@@ -15,8 +15,8 @@ from spark_cas.core.errors import LogNotFoundError, OptionError, TrimmedError
 from spark_cas.core.outcome import Appended
 from spark_cas.log.load.append_once import append_once
 from spark_cas.spark import schema as columns
-from spark_cas.testing.writing import table_of
 from tests.kafka.clients import admin_of, create_topic
+from tests.support.writing import table_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -5,9 +5,9 @@ from confluent_kafka import Producer
 
 from spark_cas import open_log, route
 from spark_cas.log.load.planning import job_progress
-from spark_cas.testing.writing import values_in
 from tests.kafka.clients import create_topic
 from tests.spark.sinks import Source, keys, replay, run
+from tests.support.writing import values_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 

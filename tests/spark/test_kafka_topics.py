@@ -25,10 +25,10 @@ from spark_cas.core.partitioner import partition_of
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.spark.writing.topics_write import TopicsWriter
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.writing import JobWriter, append_foreign, records_in
 from tests.spark.session_settings import session_settings
 from tests.spark.tasks import failed_tasks
+from tests.support.writing import JobWriter, append_foreign, records_in
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 

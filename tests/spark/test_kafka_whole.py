@@ -10,11 +10,11 @@ from pyspark.sql import functions as sf
 from spark_cas import error_from_text, open_log, route
 from spark_cas.core.errors import ConflictError, NotRoutedError
 from spark_cas.log.load.planning import job_progress
-from spark_cas.testing.contract.whole import bounded, everything
-from spark_cas.testing.writing import append_foreign
+from tests.contract.whole import bounded, everything
 from tests.kafka.clients import create_topic
 from tests.long import full
 from tests.spark.test_whole_loads import ROWS, Bank, refused, rows_of, save
+from tests.support.writing import append_foreign
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 

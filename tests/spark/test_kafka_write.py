@@ -22,7 +22,7 @@ from spark_cas.core.errors import (
     StorageError,
 )
 from spark_cas.core.refusal import offsets_to_go_on
-from spark_cas.testing.writing import records_in
+from tests.support.writing import records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 

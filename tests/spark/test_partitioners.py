@@ -6,16 +6,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
+from key_value_store import Node
 from spark_cas import LogSettingsWarning, append_if_unchanged, bootstrap, error_from_text, open_log, route
 from spark_cas.core.errors import ConflictError, JobMismatchError, OptionError
 from spark_cas.core.partitioner import partition_of_key
-from spark_cas.kv import Node
 from spark_cas.options.parse import parse_write, parse_write_stream
 from spark_cas.spark.writing.stream_write import plan_stream_write
 from spark_cas.spark.writing.write import plan_write
-from spark_cas.testing.writing import records_in
 from tests.kafka.clients import SECONDS, create_topic
 from tests.spark.addresses import EMBEDDED_AND_KAFKA
+from tests.support.writing import records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

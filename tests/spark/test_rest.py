@@ -19,9 +19,9 @@ from spark_cas.spark.writing import write as write_module
 from spark_cas.spark.writing.preflight import preflight_limits
 from spark_cas.spark.writing.stream_write import plan_batch_write
 from spark_cas.spark.writing.write import ConditionalLogWriter, plan_write
-from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
-from spark_cas.testing.loads import crash_after_chunks, rows_of, run_job, run_rest
-from spark_cas.testing.writing import table_of
+from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
+from tests.support.loads import crash_after_chunks, rows_of, run_job, run_rest
+from tests.support.writing import table_of
 
 ROWS = rows_of(6, 0, 1)
 

@@ -22,8 +22,8 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.spark.writing.end_markers import MARKER
-from spark_cas.testing.writing import append_foreign, values_in
 from tests.spark.tasks import failed_tasks
+from tests.support.writing import append_foreign, values_in
 
 pytestmark = pytest.mark.spark
 

@@ -8,9 +8,9 @@ import pytest
 from spark_cas import open_log
 from spark_cas.options.parse import parse_read_stream
 from spark_cas.programs.stream_copy import main, parse_arguments, reading_options, records_behind
-from spark_cas.testing.writing import append_foreign, records_in
 from tests.kafka.clients import create_topic
 from tests.kafka.raw_records import RawRecord, append_raw
+from tests.support.writing import append_foreign, records_in
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -19,11 +19,11 @@ from spark_cas.spark.reading.read import RecordsPartition, RecordsReader
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
-from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
-from spark_cas.testing.loads import load, rows_of
-from spark_cas.testing.writing import append_foreign
 from tests.spark.expanding_writer import KEYS
 from tests.spark.streams import Stream
+from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
+from tests.support.loads import load, rows_of
+from tests.support.writing import append_foreign
 
 WRITER = Path(__file__).with_name("expanding_writer.py")
 ROOT = Path(__file__).parents[2]

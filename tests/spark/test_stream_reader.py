@@ -19,7 +19,7 @@ from spark_cas.spark.reading.stream_offsets import StreamOffsets
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
 from spark_cas.spark.versions import HAS_READ_LIMITS, ReadAllAvailable, ReadMaxRows, ReadMinRows
-from spark_cas.testing.writing import TIME_MS, append_foreign
+from tests.support.writing import TIME_MS, append_foreign
 
 ALL = ReadAllAvailable()
 

@@ -31,8 +31,8 @@ from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.versions import HAS_READ_LIMITS, to_numbered_tasks
 from spark_cas.spark.writing.report import TaskReport
 from spark_cas.spark.writing.stream_write import BatchTask, StreamWriter
-from spark_cas.testing.writing import append_foreign, values_in
 from tests.spark.sinks import FORMAT, Source, finish, forget, keys, replay, run, values_of
+from tests.support.writing import append_foreign, values_in
 
 pytestmark = pytest.mark.spark
 

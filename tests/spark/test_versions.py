@@ -18,8 +18,8 @@ from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
 from spark_cas.spark.versions import HAS_READ_LIMITS, ReadAllAvailable
 from spark_cas.spark.writing.jvm_hash import JvmHash
-from spark_cas.testing.writing import append_foreign
 from tests.spark.streams import Stream
+from tests.support.writing import append_foreign
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -14,11 +14,11 @@ from spark_cas.log.load.planning import complete_job, job_progress
 from spark_cas.log.load.whole_load import with_group
 from spark_cas.options.parse import parse_write
 from spark_cas.spark.writing.write import ConditionalLogWriter, plan_write
-from spark_cas.testing.contract.whole import everything
-from spark_cas.testing.loads import load
-from spark_cas.testing.loads import rows_of as load_rows_of
-from spark_cas.testing.writing import append_foreign
+from tests.contract.whole import everything
 from tests.long import full
+from tests.support.loads import load
+from tests.support.loads import rows_of as load_rows_of
+from tests.support.writing import append_foreign
 
 pytestmark = pytest.mark.spark
 

@@ -17,13 +17,13 @@ from spark_cas.log.load.planning import job_progress
 from spark_cas.log.load.whole_load import with_group
 from spark_cas.options.parse import parse_write
 from spark_cas.spark.writing.stream_write import BatchReport, plan_batch_write
-from spark_cas.testing.contract.streaming import WIDE
-from spark_cas.testing.contract.whole import bounded, everything
-from spark_cas.testing.loads import batches_of, rows_of
-from spark_cas.testing.writing import append_foreign
+from tests.contract.streaming import WIDE
+from tests.contract.whole import bounded, everything
 from tests.kafka.clients import create_topic
 from tests.long import full
 from tests.spark.sinks import FORMAT, Source, finish, keys, replay, run, values_of
+from tests.support.loads import batches_of, rows_of
+from tests.support.writing import append_foreign
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

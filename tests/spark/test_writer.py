@@ -43,7 +43,7 @@ from spark_cas.spark.writing import blind_write
 from spark_cas.spark.writing import write as write_module
 from spark_cas.spark.writing.end_markers import MARKER
 from spark_cas.spark.writing.report import TaskReport, attempted, met_by_refused, worst_refusal
-from spark_cas.testing.contract.expecting import to_go_on
+from tests.contract.expecting import to_go_on
 
 
 def frame(partitions=2, epoch=None, *more):

@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Any, cast
 
 Request = Mapping[str, Any]
-"""A request: ``call``, the name of a method of `spark_cas.kv.Node`, and its arguments by name."""
+"""A request: ``call``, the name of a method of `key_value_store.Node`, and its arguments by name."""
 Answer = Mapping[str, Any]
 """A response: ``result``, or the fields of an error. These are ``kind``, ``told`` (its message), ``leader`` if it
 names one, and for a mismatch the ``key`` and its ``actual`` version."""

@@ -20,10 +20,11 @@ from typing import Any
 
 from spark_cas.core.errors import ErrorKind
 from spark_cas.core.partitioner import partition_of_key
-from spark_cas.testing.history import FAIL, INFO, OK, Recorder
 from tests.chaos.kv.calling import Answer, Caller, NoAnswerError, NotReachedError, Request
 from tests.chaos.kv.keys import NODES, READERS, SHARDS, pair_now
 from tests.chaos.world import World
+from tests.history.operations import FAIL, INFO, OK
+from tests.history.recorder import Recorder
 
 _ANSWER_SECONDS, _KAFKA_ANSWER_SECONDS = 1.5, 4.0
 """The request timeouts on object logs and on Kafka. A claim of a topic needs several requests, and each may be
@@ -215,7 +216,7 @@ def _request(steps: Sequence[Step], seconds: float) -> Request:
 
 def _told(steps: Sequence[Step], answer: Answer) -> Told:
     if "kind" in answer:
-        # `spark_cas.kv.Node` guarantees that nothing was written for any other error.
+        # `key_value_store.Node` guarantees that nothing was written for any other error.
         unknown = answer["kind"] in (ErrorKind.UNKNOWN_OUTCOME, ErrorKind.MAY_BE_STALE)
         return (INFO if unknown else FAIL), {name: answer[name] for name in _OF_ERRORS if name in answer}
     if steps[0]["op"] == "get":

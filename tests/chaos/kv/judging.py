@@ -1,6 +1,6 @@
 """Check with Porcupine that the registers of the store, including their final state in the log, are linearizable.
 
-The number of the property is `LINEARIZABLE`, after those of `spark_cas.testing.history.check_log`. The module
+The number of the property is `LINEARIZABLE`, after those of `tests.history.check_log`. The module
 `tests.chaos.kv.written` checks writes that were overwritten before any client read them.
 """
 
@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from spark_cas.core.errors import ErrorKind
-from spark_cas.testing.history import FAIL, OK, Found, Operation, Violation
 from tests.chaos.kv.written import written
+from tests.history.operations import FAIL, OK, Operation
+from tests.history.records import Found
+from tests.history.violation import Violation
 from tests.porcupine.checking import linearizable
 
 LINEARIZABLE = 16

@@ -8,12 +8,12 @@ import time
 from functools import partial
 from pathlib import Path
 
+from key_value_store import Node, Versioned, shard
 from spark_cas.core.errors import ConditionalLogError, StorageError, VersionMismatchError
-from spark_cas.kv import Node, Versioned, shard
-from spark_cas.testing.history import Recorder
 from tests.chaos.kv.calling import Answer, Request, listen
 from tests.chaos.kv.keys import NODES
 from tests.chaos.world import World
+from tests.history.recorder import Recorder
 
 _LOOK_SECONDS = 0.2
 _SELDOM_SECONDS = 2.0

@@ -16,11 +16,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from key_value_store.records import LEADER_KEY
 from spark_cas.core.errors import ErrorKind
 from spark_cas.core.partitioner import partition_of_key
-from spark_cas.kv.records import LEADER_KEY
-from spark_cas.testing.history import FAIL, OK, Found, Operation, Record, Violation
 from tests.chaos.kv.keys import SHARDS
+from tests.history.operations import FAIL, OK, Operation
+from tests.history.records import Found, Record
+from tests.history.violation import Violation
 
 WRITTEN = 19
 _WRITES = ("put", "cas", "delete", "remove")

@@ -7,8 +7,11 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from spark_cas.testing.history import Found, Operation, Violation, check_log
-from spark_cas.testing.history.jobs import jobs_of
+from tests.history.check_log import check_log
+from tests.history.jobs import jobs_of
+from tests.history.operations import Operation
+from tests.history.records import Found
+from tests.history.violation import Violation
 
 STREAMED = 18
 STREAMER = "streamer"

@@ -15,11 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_cas import route
 from spark_cas.core.plan_json import completion_from_json
 from spark_cas.log.backend import Backend
-from spark_cas.testing.history import INFO, OK, Recorder
 from tests.chaos.loading import Told
 from tests.chaos.spark.session import FAILURES, start_session, told_by, writing
 from tests.chaos.world import World
 from tests.chaos.writer import KEYS, Writer
+from tests.history.operations import INFO, OK
+from tests.history.recorder import Recorder
 
 CHUNK_RECORDS = 3
 _AGAIN_SHARE, _CHANGED_SHARE = 0.2, 0.25

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from spark_cas import error_from_text
 from spark_cas.core.errors import ConditionalLogError, FencedError, InputError, RefusedError
-from spark_cas.testing.history import FAIL, INFO
 from tests.chaos.world import REQUEST_SECONDS, World
+from tests.history.operations import FAIL, INFO
 
 FAILURES = (ConditionalLogError, PySparkException, Py4JJavaError)
 """The errors that a write or a query may raise. Any other error, such as an exited JVM, is a defect."""

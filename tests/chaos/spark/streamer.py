@@ -19,11 +19,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_cas import route
-from spark_cas.testing.history import INFO, OK, Recorder, read_history
-from spark_cas.testing.history.jobs import jobs_of
 from tests.chaos.spark.session import FAILURES, start_session, told_by, writing
 from tests.chaos.world import World
 from tests.chaos.writer import KEYS
+from tests.history.jobs import jobs_of
+from tests.history.operations import INFO, OK, read_history
+from tests.history.recorder import Recorder
 
 CHUNK_RECORDS = 4
 _MOST_UNCOMMITTED = 3

@@ -11,10 +11,10 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append.sending import Sending
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.testing.loads import load
 from tests.kafka import stopped_writer
 from tests.kafka.faulted import JOB, spec_of
 from tests.kafka.stopped_writer import AFTER, wait_at
+from tests.support.loads import load
 
 CHUNK = 20
 LIMITS = ChunkLimits(max_records=CHUNK, max_bytes=1_000_000, max_seconds=1_000)

@@ -8,12 +8,12 @@ import sys
 import pytest
 from confluent_kafka.admin import ConfigResource
 
-from spark_cas.testing.kafka_broker import KafkaBroker, KafkaNode
-from spark_cas.testing.kafka_broker.metadata import known_to
-from spark_cas.testing.kafka_broker.waiting import BrokerFailedError, wait_until
-from spark_cas.testing.ports import HOST, held_ports
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic, leader_of
 from tests.long import full
+from tools.kafka_broker import KafkaBroker, KafkaNode
+from tools.kafka_broker.metadata import known_to
+from tools.kafka_broker.waiting import BrokerFailedError, wait_until
+from tools.ports import HOST, held_ports
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -121,7 +121,7 @@ def test_nothing_is_left_behind_by_a_process_that_is_killed(tmp_path):
     program = """
 import subprocess, sys
 from pathlib import Path
-from spark_cas.testing.kafka_broker.keeper import Keeper
+from tools.kafka_broker.keeper import Keeper
 folder = Path(sys.argv[1])
 keeper = Keeper(folder)
 node = subprocess.Popen(["sleep", "300"], stdout=subprocess.DEVNULL)

@@ -18,9 +18,6 @@ from spark_cas.core.outcome import Appended, Truncated, Unknown
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.loads import rows_of
-from spark_cas.testing.writing import JobWriter, table_of
 from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic, leader_of
 from tests.kafka.faulted import (
     JOB,
@@ -32,6 +29,9 @@ from tests.kafka.faulted import (
     spec_of,
 )
 from tests.long import full
+from tests.support.loads import rows_of
+from tests.support.writing import JobWriter, table_of
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -21,8 +21,6 @@ from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.testing.loads import load
-from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, committed_values, create_topic
 from tests.kafka.faulted import (
     JOB,
@@ -38,6 +36,8 @@ from tests.kafka.faults.killed_writer import CHUNK, LIMITS, ONE_BY_ONE, ROWS
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 from tests.long import full
+from tests.support.loads import load
+from tests.support.writing import table_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

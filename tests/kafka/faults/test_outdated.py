@@ -22,12 +22,12 @@ from spark_cas.options.selection import Selection
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.schema import OFFSETS
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.writing import JobWriter, append_foreign, table_of
 from tests.kafka.clients import SECONDS, committed_values
 from tests.kafka.faulted import spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, naming, of_client
+from tests.support.writing import JobWriter, append_foreign, table_of
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 

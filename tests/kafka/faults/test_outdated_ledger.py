@@ -15,13 +15,13 @@ from spark_cas.log.kafka.append.whole_load import WholeAppends
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.append_by_key import KeyedAppends
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
-from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
-from spark_cas.testing.loads import LIMITS, load
-from spark_cas.testing.writing import JobWriter, claim_of, table_of
 from tests.kafka.clients import committed_values
 from tests.kafka.faulted import JOB
 from tests.kafka.proxy import rules
 from tests.kafka.proxy.frames import Api
+from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
+from tests.support.loads import LIMITS, load
+from tests.support.writing import JobWriter, claim_of, table_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 

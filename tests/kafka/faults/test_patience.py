@@ -27,16 +27,16 @@ from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.load.spool import Spool
-from spark_cas.testing.contract.whole import everything
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.loads import LIMITS, batches_of, rows_of
-from spark_cas.testing.writing import table_of, values_in
+from tests.contract.whole import everything
 from tests.kafka.clients import SECONDS, append, committed_values, create_topic
 from tests.kafka.faulted import JOB, all_at_once, by_writer, for_a_while, planned_writer, run_once, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.producers import send, transactional_producer
 from tests.kafka.proxy.rules import DELAY_SECONDS, Fault, Moment
 from tests.long import full
+from tests.support.loads import LIMITS, batches_of, rows_of
+from tests.support.writing import table_of, values_in
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

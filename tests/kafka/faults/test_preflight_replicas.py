@@ -8,9 +8,9 @@ from confluent_kafka.admin import NewTopic
 from spark_cas.core.errors import StorageError
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import SECONDS, admin_of, leader_of
 from tests.kafka.test_preflight import look, refusal, spec_of
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

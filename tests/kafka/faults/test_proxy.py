@@ -11,14 +11,14 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import KafkaError
 
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.ports import HOST, held_ports
 from tests.kafka.clients import SECONDS, append, committed_values
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.producers import REQUEST_TIMEOUT_MS, plain_producer, send, transactional_producer
 from tests.kafka.proxy.rules import Fault, naming, of_client
 from tests.kafka.proxy.server import Proxy
 from tests.kafka.proxy.tearing import FIRST, HALF, OTHER_HALF, tear_producers
+from tools.kafka_broker.waiting import wait_until
+from tools.ports import HOST, held_ports
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -7,8 +7,6 @@ import pytest
 from spark_cas.core.errors import StorageError
 from spark_cas.core.outcome import Appended, Outcome
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.testing.loads import rows_of
-from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, committed_values, create_topic
 from tests.kafka.faulted import (
     APIS,
@@ -23,6 +21,8 @@ from tests.kafka.faulted import (
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 from tests.long import full
+from tests.support.loads import rows_of
+from tests.support.writing import table_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

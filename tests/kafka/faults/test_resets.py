@@ -15,7 +15,6 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append.attempt import Attempt
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.reports import Reports
-from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, append, committed_values, create_topic
 from tests.kafka.faulted import (
     all_at_once,
@@ -28,6 +27,7 @@ from tests.kafka.faulted import (
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 from tests.long import full
+from tests.support.writing import table_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -17,9 +17,9 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import blind, sending
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.testing.kafka_broker import KafkaBroker
-from spark_cas.testing.writing import TIME_MS, JobWriter, table_of
 from tests.kafka.clients import SECONDS, create_topic
+from tests.support.writing import TIME_MS, JobWriter, table_of
+from tools.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

@@ -18,16 +18,16 @@ from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client import admin as client_admin
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.testing.batches import run_batch
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.loads import TEN, crash_after_chunks, run_job
-from spark_cas.testing.writing import JobWriter, append_foreign, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values
 from tests.kafka.faulted import JOB, planned_writer, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 from tests.kafka.stopped import stopped_at, undecided
 from tests.long import full
+from tests.support.batches import run_batch
+from tests.support.loads import TEN, crash_after_chunks, run_job
+from tests.support.writing import JobWriter, append_foreign, table_of, values_in
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

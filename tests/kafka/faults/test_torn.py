@@ -14,12 +14,12 @@ from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, committed_values
 from tests.kafka.faulted import by_writer, planned_writer, progress_now, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 from tests.kafka.proxy.tearing import tear
+from tests.support.writing import table_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -36,17 +36,17 @@ from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_ba
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole_load import abort_group, commit_group, with_group
-from spark_cas.testing.batches import run_batch
-from spark_cas.testing.contract.whole import everything
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.loads import LIMITS, batches_of, rows_of
-from spark_cas.testing.writing import JobWriter, append_foreign, table_of
+from tests.contract.whole import everything
 from tests.kafka.clients import SECONDS, create_topic
 from tests.kafka.clients import append as append_as_others_do
 from tests.kafka.faulted import APIS, JOB, LOST, all_at_once, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, Where, naming
 from tests.kafka.stopped import undecided
+from tests.support.batches import run_batch
+from tests.support.loads import LIMITS, batches_of, rows_of
+from tests.support.writing import JobWriter, append_foreign, table_of
+from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

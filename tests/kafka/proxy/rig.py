@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_cas.testing.kafka_broker import KafkaBroker
-from spark_cas.testing.ports import held_ports
 from tests.kafka.proxy.server import Proxy
+from tools.kafka_broker import KafkaBroker
+from tools.ports import held_ports
 
 
 @dataclass(frozen=True)

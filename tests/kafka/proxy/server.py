@@ -7,9 +7,9 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from spark_cas.testing.ports import HOST
 from tests.kafka.proxy.link import Link, Stream, Traffic
 from tests.kafka.proxy.rules import EveryNth, Fault, Rule, Where, anywhere
+from tools.ports import HOST
 
 _SECONDS = 10
 _ACCEPTING_SECONDS = 0.01

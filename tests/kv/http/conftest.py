@@ -1,6 +1,6 @@
 import pytest
 
-from spark_cas.kv.http import Client
+from key_value_store.http import Client
 from tests.kv.http.servers import serving
 
 

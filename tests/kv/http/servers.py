@@ -9,12 +9,12 @@ import sys
 import threading
 from contextlib import ExitStack, contextmanager
 
-from spark_cas.kv.http.wire import host_and_port
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.ports import held_ports
+from key_value_store.http.wire import host_and_port
+from tools.kafka_broker.waiting import wait_until
+from tools.ports import held_ports
 
 SECONDS = 60
-COMMAND = (sys.executable, "-m", "spark_cas.cli", "kv", "serve")
+COMMAND = (sys.executable, "-m", "key_value_store", "serve")
 
 
 class Served:

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from spark_cas.kv.http.wire import MOST_BODY_BYTES, path_of_key
+from key_value_store.http.wire import MOST_BODY_BYTES, path_of_key
 from tests.kv.http.servers import SECONDS, ask, leader_of, parts_of
 from tests.kv.nodes import keys_of
 

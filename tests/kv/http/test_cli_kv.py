@@ -1,4 +1,4 @@
-"""The command line `spark-cas kv`."""
+"""The command line `python -m key_value_store`."""
 
 import io
 import json
@@ -7,11 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_cas import cli
-from spark_cas.cli import kv_serving
-from spark_cas.kv.http.wire import path_of_key
-from spark_cas.testing.ports import held_ports
+from key_value_store import cli, cli_serve
+from key_value_store.http.wire import path_of_key
 from tests.kv.http.servers import Wire, leader_of
+from tools.ports import held_ports
 
 
 @pytest.fixture
@@ -19,7 +18,7 @@ def run(monkeypatch, capsysbinary):
     """Run the program through its entry point, and return (exit code, stdout, stderr as text)."""
 
     def run(*argv):
-        monkeypatch.setattr(sys, "argv", ["spark-cas", "kv", *argv])
+        monkeypatch.setattr(sys, "argv", ["key_value_store", *argv])
         with pytest.raises(SystemExit) as end:
             cli.main()
         out, err = capsysbinary.readouterr()
@@ -112,10 +111,10 @@ def test_a_port_that_is_taken_is_told(run, nodes, tmp_path):
 
 
 def test_without_the_extra_the_server_says_what_to_install(run, monkeypatch):
-    monkeypatch.setattr(kv_serving, "find_spec", lambda name: None)
+    monkeypatch.setattr(cli_serve, "find_spec", lambda name: None)
     code, _, told = run("serve", "log", "--folder", "here")
     assert code == 2
-    assert 'pip install "/path/to/the/clone[kv]"' in told
+    assert "pip install /path/to/the/clone/examples/key_value_store" in told
 
 
 def test_help_warns_that_anybody_may_ask(run):

@@ -8,16 +8,16 @@ from threading import Event
 
 import pytest
 
+from key_value_store.http import Client
+from key_value_store.http.wire import path_of_key
 from spark_cas.core.errors import StorageError, UnknownOutcomeError
-from spark_cas.kv.http import Client
-from spark_cas.kv.http.wire import path_of_key
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.ports import held_ports
 from tests.kafka.clients import create_topic
 from tests.kv.http.servers import SECONDS, Served, ask, leader_of, serving
 from tests.kv.nodes import keys_of
 from tests.objects.bad_day import BUSY, BadDay, proxy_to
 from tests.objects.servers import moto
+from tools.kafka_broker.waiting import wait_until
+from tools.ports import held_ports
 
 KEY, *KEYS = keys_of(0, 5)
 

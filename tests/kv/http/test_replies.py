@@ -9,6 +9,12 @@ from http.client import HTTPMessage
 import pytest
 import uvicorn
 
+from key_value_store.http import Client
+from key_value_store.http.app import app_of
+from key_value_store.http.exchange import Reply
+from key_value_store.http.replies import reply_of
+from key_value_store.http.serve import tcp_listener
+from key_value_store.http.verdict import NotDone, Refused, Unclear, verdict_of
 from spark_cas.core.errors import (
     ERRORS_BY_KIND,
     ErrorKind,
@@ -18,17 +24,11 @@ from spark_cas.core.errors import (
     UnknownOutcomeError,
     VersionMismatchError,
 )
-from spark_cas.kv.http import Client
-from spark_cas.kv.http.app import app_of
-from spark_cas.kv.http.exchange import Reply
-from spark_cas.kv.http.replies import reply_of
-from spark_cas.kv.http.serve import tcp_listener
-from spark_cas.kv.http.verdict import NotDone, Refused, Unclear, verdict_of
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.faults import Fault, FaultyLog, When
-from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kv.http.servers import SECONDS, ask
 from tests.kv.nodes import keys_of, node
+from tests.support.faults import Fault, FaultyLog, When
+from tools.kafka_broker.waiting import wait_until
 
 KEY = keys_of(0, 1)[0]
 LEADER_RECORD = 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.kv.http.wire import (
+from key_value_store.http.wire import (
     RefusedRequestError,
     Transaction,
     expected_of,
@@ -16,7 +16,7 @@ from spark_cas.kv.http.wire import (
     transaction_of,
     version_of_tag,
 )
-from spark_cas.kv.values import ANY
+from key_value_store.values import ANY
 
 keys = st.binary(max_size=20)
 versions = st.integers(0, 2**62)

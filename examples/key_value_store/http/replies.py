@@ -1,0 +1,71 @@
+"""How what a node says becomes an HTTP reply: one table, from error to status."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from starlette.responses import JSONResponse, Response
+
+from key_value_store.http.wire import RefusedRequestError, tag_of
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    ConflictError,
+    FencedError,
+    InputError,
+    MayBeStaleError,
+    NotLeaderError,
+    RecordTooLargeError,
+    StorageError,
+    UnknownOutcomeError,
+    VersionMismatchError,
+)
+
+RETRY_SECONDS = 1
+
+INTERNAL = "INTERNAL"
+
+_STATUS: tuple[tuple[type[ConditionalLogError], HTTPStatus], ...] = (
+    (VersionMismatchError, HTTPStatus.PRECONDITION_FAILED),
+    (UnknownOutcomeError, HTTPStatus.GATEWAY_TIMEOUT),
+    (RecordTooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (InputError, HTTPStatus.BAD_REQUEST),
+    # What passes, and of which nothing was written:
+    (NotLeaderError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (MayBeStaleError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (ConflictError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (FencedError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (StorageError, HTTPStatus.SERVICE_UNAVAILABLE),
+    # What does not: another layout, records that are gone.
+    (ConditionalLogError, HTTPStatus.INTERNAL_SERVER_ERROR),
+)
+
+
+def error_reply(
+    status: HTTPStatus,
+    token: str,
+    message: str,
+    headers: Mapping[str, str] | None = None,
+    **more: int | None,
+) -> JSONResponse:
+    """An error as JSON: its stable token, what was found and what to do."""
+    found = dict(headers or {})
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        found["Retry-After"] = str(RETRY_SECONDS)
+    return JSONResponse({"token": token, "message": message, **more}, status, found)
+
+
+def reply_of(error: Exception) -> Response:
+    """The reply for an error."""
+    if isinstance(error, RefusedRequestError):
+        return error_reply(error.status, error.status.name, error.message)
+    if isinstance(error, VersionMismatchError):
+        tag = {} if error.actual is None else {"ETag": tag_of(error.actual)}
+        return error_reply(HTTPStatus.PRECONDITION_FAILED, error.kind, error.message, tag, version=error.actual)
+    if isinstance(error, ConditionalLogError):
+        status = next(status for kind, status in _STATUS if isinstance(error, kind))
+        return error_reply(status, error.kind, error.message)
+    return error_reply(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        INTERNAL,
+        "this is a defect of the node; its own output has the details. Of a write it is not known whether it was "
+        "done: read the key.",
+    )

@@ -1,0 +1,55 @@
+"""One broker in the foreground, for trying things out."""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from tools.kafka_broker.cluster import KafkaBroker
+from tools.kafka_broker.jars import KAFKA_VERSION, kafka_jars
+from tools.kafka_broker.waiting import end_of
+
+_WELCOME = """\
+Kafka {version} listens on {bootstrap}. Ctrl-C ends it and removes its data.
+
+Topics are not made by using them. To make one, in another terminal:
+
+    {python} - <<'EOF'
+    from confluent_kafka.admin import AdminClient, NewTopic
+    admin = AdminClient({{"bootstrap.servers": "{bootstrap}"}})
+    admin.create_topics([NewTopic("flights", num_partitions=4)])["flights"].result()
+    EOF
+
+Spark and every other client reach it by kafka.bootstrap.servers={bootstrap}
+"""
+
+
+def main() -> int:
+    """Run a broker until Ctrl-C, SIGTERM or its own exit. With ``--jars-only``, only download its jars."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--conf", type=Path, help="the folder with server.properties and log4j2.properties")
+    what.add_argument("--jars-only", action="store_true", help="download what a broker needs, and start none")
+    arguments = parser.parse_args()
+    if arguments.jars_only:
+        kafka_jars()
+        return 0
+    return _serve(arguments.conf)
+
+
+def _serve(conf: Path) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with KafkaBroker(conf, measured=True) as broker:
+            welcome = _WELCOME.format(version=KAFKA_VERSION, bootstrap=broker.bootstrap, python=sys.executable)
+            print(welcome, flush=True)
+            broker.node(1).wait()
+            print(f"The broker ended by itself:\n{end_of(broker.node(1).output)}", file=sys.stderr)
+            return 1
+    except KeyboardInterrupt:
+        print("\nThe broker is gone, and its data.")
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""Spark's own Kafka connector from Maven Central, for comparisons. PySpark does not include it."""
+
+from pathlib import Path
+
+from tools.kafka_broker.jars import resolved
+
+SPARK_VERSION = "4.2.0"
+"""The newest available version. It works with every Spark 4.2."""
+
+_IVY_FILE = f"""\
+<ivy-module version="2.0">
+  <info organisation="spark_cas" module="spark-connector"/>
+  <dependencies defaultconfmapping="default->default">
+    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="{SPARK_VERSION}" transitive="false"/>
+    <!-- Not available in the same version. Nothing of it is used without delegation tokens. -->
+    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.1.0-preview1"
+                transitive="false"/>
+    <!-- The ones that it is built with. -->
+    <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.2" transitive="false"/>
+    <dependency org="org.apache.commons" name="commons-pool2" rev="2.13.1" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+def connector_jars() -> list[Path]:
+    """Return the jars for ``spark.jars``. The first call on a machine downloads them (10 MB)."""
+    return sorted(resolved(f"spark-connector-{SPARK_VERSION}", _IVY_FILE).glob("*.jar"))
