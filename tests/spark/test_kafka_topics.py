@@ -1,30 +1,40 @@
 """Writes of one frame to the topics in its column `topic`: each topic has its own plan, conditions and progress."""
 
 import json
+import os
 import re
 import uuid
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import functions as sf
 
-from spark_cas import error_from_text, open_log, route
+from spark_cas import append_if_unchanged, error_from_text, open_log, route
 from spark_cas.core.errors import (
     ConflictError,
+    GrantedError,
     InputChangedError,
     LogNotFoundError,
     NotRoutedError,
     OptionError,
     SchemaError,
     StorageError,
+    TruncatedError,
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.partitioner import partition_of
+from spark_cas.log import running_process
 from spark_cas.log.expanding import expand_log
+from spark_cas.log.kafka.client.rights import on_topic
+from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.spark.writing.topics_write import TopicsWriter
+from spark_cas.spark.writing.topics_write import TopicsWriter, plan_topics
+from spark_cas.spark.writing.write import CheckedWrite
+from tests.kafka.secured import sasl, secured_broker
+from tests.kafka.test_acls import least
 from tests.spark.session_settings import session_settings
 from tests.spark.tasks import failed_tasks
 from tests.support.writing import JobWriter, append_foreign, records_in
@@ -39,8 +49,8 @@ ROWS = 60
 class Topics:
     """Topics with names that no other test uses."""
 
-    def __init__(self, broker, names):
-        self.servers = broker.bootstrap
+    def __init__(self, servers, names):
+        self.servers = servers
         prefix = f"flights-{uuid.uuid4().hex[:8]}-"
         self.name = {each: prefix + each for each in names}
 
@@ -55,6 +65,10 @@ class Topics:
         for topic, count in partitions.items():
             with self.log(topic) as log:
                 log.create(count)
+
+    def append_foreign(self, topic, partition):
+        with self.log(topic) as log:
+            append_foreign(log, partition, "-1")
 
     def values(self, topic):
         """Return the values of each partition."""
@@ -78,7 +92,7 @@ class Topics:
 
 @pytest.fixture
 def topics(broker):
-    topics = Topics(broker, "abc")
+    topics = Topics(broker.bootstrap, "abc")
     topics.create(PARTITIONS)
     return topics
 
@@ -197,22 +211,109 @@ def test_conflict_in_each_topic_is_in_one_error(spark, topics):
     assert message.endswith("Complete topics: none.")
 
 
-def test_rejected_plan_of_one_topic_appends_nothing_and_releases_the_other(spark, topics):
+def lock_for_another_load(topics):
+    """Lock topic b for a load of this process, which runs."""
     with topics.log("b") as log:
-        append_foreign(log, 1, "-1")
+        obtain_grant(log, Applicant("other", "run", running_process.name_of(os.getpid())), ExpectedOffsets("end"))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "offsets", "kind"),
+    [
+        (lambda topics: topics.append_foreign("b", 1), {"1": 0}, ConflictError),
+        (lambda _: None, {"1": 7}, TruncatedError),
+        (lambda _: None, {"3": 0}, OptionError),
+        (lock_for_another_load, {"1": 0}, GrantedError),
+    ],
+    ids=["conflict", "truncated", "no such partition", "another load"],
+)
+def test_rejected_write_of_one_topic_leaves_no_plan(spark, topics, prepare, offsets, kind):
+    """So a corrected run of the same job does not expect the offsets of the rejected run."""
+    prepare(topics)
     df, name = topics.frame(spark, topics="ab"), topics.name
-    stale = {**topics.options, "expectedOffsets": json.dumps({name["b"]: {"1": 0}})}
-    message = refused(ConflictError, lambda: save(route(df, stale), stale))
-    assert message.startswith(f"topic {name['b']}: partition 1: expected offset 0")
-    assert [topics.all_values(each) for each in "ab"] == [[], [-1]]
+    stale = {**topics.options, "expectedOffsets": json.dumps({name["b"]: offsets})}
+    assert refused(kind, lambda: save(route(df, stale), stale)).startswith(f"topic {name['b']}: ")
+    before = topics.all_values("b")
+    assert [topics.all_values("a"), before] == [[], [-1] * (kind is ConflictError)]
+    for topic in "ab":
+        with topics.log(topic) as log:
+            assert log.plan("load-1") is None
+            give_back(log, log.grants().of("other"))
+            assert log.grants().held == ()
+    topics.append_foreign("a", 0)
+    save(route(df, topics.options), topics.options)
+    assert topics.all_values("a") == [-1, *range(0, ROWS, 2)]
+    assert topics.all_values("b") == sorted([*before, *range(1, ROWS, 2)])
+
+
+def test_plan_that_is_rejected_after_the_checks_releases_the_other_topic(spark, topics, monkeypatch):
+    """Another writer appends to topic b after the check of its plan."""
+    routed = route(topics.frame(spark, topics="ab"), topics.options)
+    expected = {**topics.options, "expectedOffsets": json.dumps({topics.name["b"]: {"1": 0}})}
+    plan = CheckedWrite.plan
+
+    def overtaken(write, log, *, record=True):
+        result = plan(write, log, record=record)
+        if not record and write.options.spec.topic == topics.name["b"]:
+            append_foreign(log, 1, "-1")
+        return result
+
+    monkeypatch.setattr(CheckedWrite, "plan", overtaken)
+    with pytest.raises(ConflictError, match=f"topic {topics.name['b']}: partition 1: expected offset 0"):
+        plan_topics(expected, routed.schema)
     for topic in "ab":
         with topics.log(topic) as log:
             assert log.grants().held == ()
+    monkeypatch.undo()
+    save(routed, topics.options)
+    assert [topics.all_values(each) for each in "ab"] == [[*range(0, ROWS, 2)], [-1, *range(1, ROWS, 2)]]
+
+
+def test_user_without_the_right_to_write_to_one_topic_appends_nothing(spark, conf, tmp_path):
+    with secured_broker(conf, tmp_path) as secured:
+        topics = Topics(secured.open, "ab")
+        topics.create(PARTITIONS)
+        prefix = "flights-writer"
+        allowed = {*least(topics.name["a"], prefix).values(), on_topic("Read", topics.name["b"])}
+        secured.allow(allowed)
+        settings = {f"kafka.{name}": value for name, value in sasl().items()}
+        options = {**topics.options, "kafka.bootstrap.servers": secured.sasl, "idPrefix": prefix, **settings}
+        routed = route(topics.frame(spark, topics="ab"), options)
+        message = refused(StorageError, lambda: save(routed, options))
+        assert message.startswith(f"topic {topics.name['b']}: ")
+        assert "ACL" in message
+        assert [topics.all_values(each) for each in "ab"] == [[], []]
+        with open_log(f"kafka://{secured.open}/{topics.name['a']}", {"idPrefix": prefix}) as log:
+            assert log.plan("load-1") is None
+        secured.allow({*allowed, on_topic("Write", topics.name["b"])})
+        save(routed, options)
+        assert {topic: topics.values(topic) for topic in "ab"} == expected_values()
+
+
+@pytest.mark.parametrize("removed", [-3, -1])
+def test_partition_without_its_end_marker_is_not_complete(spark, topics, removed):
+    """Only topic b, which has three partitions, has an end marker -3."""
+
+    def run(batches):
+        for batch in batches:
+            marker = pc.and_(
+                pc.equal(batch.column("topic"), topics.name["b"]), pc.equal(batch.column("partition"), removed)
+            )
+            yield batch.filter(pc.invert(marker))
+
+    df, options = topics.frame(spark, topics="ab"), topics.options
+    message = refused(NotRoutedError, lambda: save(changed_in_tasks(route(df, options), run), options))
+    assert message.startswith(f"topic {topics.name['b']}: the DataFrame was changed after spark_cas.route")
+    assert "a partition has no end marker" in message
+    with topics.log("a") as complete, topics.log("b") as incomplete:
+        assert complete.completion("load-1").rows == ROWS // 2
+        assert incomplete.completion("load-1") is None
+    save(route(df, options), options)
+    assert {topic: topics.values(topic) for topic in "ab"} == expected_values()
 
 
 def test_offsets_of_a_topic_without_rows_are_checked(spark, topics):
-    with topics.log("b") as log:
-        append_foreign(log, 1, "-1")
+    topics.append_foreign("b", 1)
     df, name = topics.frame(spark, topics="a"), topics.name
     stale = {**topics.options, "expectedOffsets": json.dumps({name["b"]: {"1": 0}})}
     assert name["b"] in refused(ConflictError, lambda: save(route(df, stale), stale))
@@ -326,6 +427,27 @@ def test_stream_without_option_topic_is_rejected(spark, topics, tmp_path):
     assert "given without topic" in refused(OptionError, lambda: start().awaitTermination(120))
 
 
+def test_each_batch_of_a_stream_is_a_load_in_foreach_batch(spark, topics, tmp_path):
+    topics.frame(spark, topics="ab").write.parquet(str(tmp_path / "rows"))
+    stream = spark.readStream.schema("key string, value string, topic string").parquet(str(tmp_path / "rows"))
+
+    def append(batch, number):
+        options = {**topics.options, "job": f"load-{number}"}
+        for _ in range(2):
+            save(route(batch, options), options)
+
+    query = stream.writeStream.foreachBatch(append).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert query.trigger(availableNow=True).start().awaitTermination(200)
+    assert [topics.all_values(each) for each in "ab"] == [[*range(0, ROWS, 2)], [*range(1, ROWS, 2)]]
+
+
+def test_append_if_unchanged_needs_option_topic(spark, topics):
+    df = topics.frame(spark, topics="ab").withColumn("expected_offset", sf.lit(0).cast("long"))
+    message = refused(OptionError, lambda: append_if_unchanged(df, topics.options))
+    assert "given without topic" in message
+    assert [topics.all_values(each) for each in "ab"] == [[], []]
+
+
 def test_option_topic_overrides_the_column(spark, topics):
     df, options = topics.frame(spark, topics="bc"), {**topics.options, "topic": topics.name["a"]}
     save(route(df, options), options)
@@ -388,7 +510,9 @@ def test_order_and_partition_of_the_caller(spark, topics):
     assert topics.values("b") == [[], [*range(1, ROWS, 2)], []]
 
 
-@pytest.mark.parametrize("options", [{"compare": "key"}, {"atomic": "true"}, {"expectedOffsets": "none"}])
+@pytest.mark.parametrize(
+    "options", [{"compare": "key"}, {"atomic": "true"}, {"expectedOffsets": "none"}, {"idempotence": "requested"}]
+)
 def test_conditions_apply_to_each_topic(spark, topics, options):
     df, given = topics.frame(spark, topics="ab"), {**topics.options, **options}
     save(route(df, given), given)

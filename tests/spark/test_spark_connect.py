@@ -8,6 +8,7 @@ from pyspark.sql import functions as sf
 
 from spark_cas import append_if_unchanged, bootstrap, error_from_text, open_log, route, verify_log
 from spark_cas.core.errors import ConflictError, LogNotFoundError, OptionError
+from tests.kafka.clients import create_topic
 from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
 
 # A Connect session starts its own Python workers, which is slow on a busy machine.
@@ -32,6 +33,22 @@ def test_route_write_read_and_refusal_on_connect(connect, path):
     assert isinstance(error_from_text(str(caught.value)), ConflictError)
     with pytest.raises(LogNotFoundError):
         route(df, path + "-missing")
+
+
+@pytest.mark.kafka
+def test_rows_of_several_topics_on_connect(connect, broker):
+    topics = [create_topic(broker.bootstrap, partitions) for partitions in (2, 3)]
+    numbers = connect.range(40)
+    topic = sf.when(sf.col("id") < 10, topics[0]).otherwise(topics[1]).alias("topic")
+    df = numbers.select(sf.concat(sf.lit("N"), "id").alias("key"), sf.col("id").cast("string").alias("value"), topic)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "job": "load-1"}
+    for _ in range(2):
+        save(df, options)
+        read = connect.read.format("conditional-log").option("kafka.bootstrap.servers", broker.bootstrap)
+        found = read.option("subscribe", ",".join(topics)).load().selectExpr("topic", "INT(STRING(value)) AS id")
+        assert sorted(found.collect(), key=lambda row: row.id) == [(topics[at >= 10], at) for at in range(40)]
+    with pytest.raises(LogNotFoundError, match="topic missing: "):
+        route(df.withColumn("topic", sf.lit("missing")), options)
 
 
 def test_foreach_batch_on_connect_appends_each_batch_once(connect, path, tmp_path):

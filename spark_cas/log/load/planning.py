@@ -69,6 +69,7 @@ def pin_plan(
     whole: bool = False,
     input_digest: str = "",
     placement: Placement | None = None,
+    record: bool = True,
 ) -> Plan:
     """Return the plan of a job on a log: its first plan if it has one, otherwise a new one, which it records.
 
@@ -94,6 +95,7 @@ def pin_plan(
         placement: The partitioner of the rows; None if the caller assigned them. The plan records it, because a
             re-run with another one would append some rows twice. If the log has no recorded partitioner and the write
             names one, the first plan records that with the log.
+        record: Whether to record a new plan. Otherwise, the function only checks.
 
     Raises:
         OptionError: A name or an expected offset is not valid, or the log has another partitioner.
@@ -142,9 +144,7 @@ def pin_plan(
                 first = log.plan(job)
                 if first is None:
                     raise
-        if first is None and placement is not None and placement.named and settled.partitioner is None:
-            require_partitioner(log.record_partitioner(placement.partitioner), placement)
-        first = first or log.record_plan(mine)
+        first = first or (_recorded(log, mine, None if settled.partitioner else placement) if record else mine)
         if first == mine:
             return with_group(log, mine)
     else:
@@ -162,12 +162,19 @@ def pin_plan(
             _require_incomplete(log, plan)
             require_named_as_now(wanted, settled_layouts(log).expansions, layout.partitions)
             rest = plan_of_rest(log, layout, plan, job, earlier)
-            plan = log.record_plan(replace(rest, pinned_by=pinned_by, pinned_at_ms=now_ms))
+            plan = log.record_plan(replace(rest, pinned_by=pinned_by, pinned_at_ms=now_ms)) if record else rest
             require_rest_of(job, plan)
     _require_input_of(plan, earlier)
     plan = with_group(log, plan)
     again = _rejoined(log, plan, wanted, looking=not any_layout and not is_committed(log, plan))
     return replace(again, rejoined=plan.pinned_by != pinned_by)
+
+
+def _recorded(log: Backend, mine: Plan, placement: Placement | None) -> Plan:
+    """Record a plan, and the partitioner that the write names, if any. Return the first plan of the job."""
+    if placement is not None and placement.named:
+        require_partitioner(log.record_partitioner(placement.partitioner), placement)
+    return log.record_plan(mine)
 
 
 def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: bool) -> Plan:

@@ -14,11 +14,12 @@ from spark_cas.options.parse import parse_write
 from spark_cas.options.several_topics import message_of_topic, of_topic, parsed_by_topic
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.schema import marks_by_topic, with_mark
+from spark_cas.spark.worker import open_here
 from spark_cas.spark.writing.blind_write import BlindWriter
 from spark_cas.spark.writing.end_markers import changed_after_route
 from spark_cas.spark.writing.end_of_stream import acknowledged
 from spark_cas.spark.writing.report import TaskReport, rank_of
-from spark_cas.spark.writing.write import ConditionalLogWriter, plan_write
+from spark_cas.spark.writing.write import CheckedWrite, ConditionalLogWriter, checked_write
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,10 @@ class _OtherTopicError(Exception):
 
 
 def plan_topics(options: Mapping[str, str], schema: StructType) -> "TopicsWriter":
-    """Plan the write to each topic, in the order of their names, so that two loads never wait for each other.
+    """Check the write to each topic, and then pin the plan of each.
 
-    If the plan of a topic is rejected, the function releases the locks of the others, and no task runs.
+    If the write to one topic is rejected, no topic has a new plan, so a corrected run of the job starts afresh. The
+    order is that of the names, so that two loads never wait for each other.
     """
     marks = marks_by_topic(schema)
     if marks is None:
@@ -50,14 +52,24 @@ def plan_topics(options: Mapping[str, str], schema: StructType) -> "TopicsWriter
             f"option expectedOffsets names topic {min(parsed.keys() - marks.keys())}, to which the frame was not "
             f"routed. Nothing was appended. Use spark_cas.route(df, options) with the options of this write."
         )
+    checked: dict[str, CheckedWrite | BlindWriter] = {}
     writers: dict[str, ConditionalLogWriter | BlindWriter] = {}
     try:
         for topic, each in parsed.items():
-            with of_topic(topic):
-                writers[topic] = plan_write(each, with_mark(schema, marks[topic]))
+            with of_topic(topic), checked_write(each, with_mark(schema, marks[topic])) as (log, write):
+                checked[topic] = write
+                if isinstance(write, CheckedWrite):
+                    write.plan(log, record=False)
+        for topic, write in checked.items():
+            if isinstance(write, BlindWriter):
+                writers[topic] = write
+                continue
+            with of_topic(topic), open_here(write.options.spec) as log:
+                writers[topic] = write.pin(log)
     except BaseException:
-        for writer in writers.values():
-            writer.abort([])
+        for write in checked.values():
+            if isinstance(write, CheckedWrite):
+                write.release()
         raise
     return TopicsWriter(writers)
 

@@ -3,7 +3,7 @@
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -100,11 +100,98 @@ class WriteTask:
         return self.atomic or bool(self.plan.round_of)
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedWrite:
+    """A write that passed the checks before its plan, and has its load lock."""
+
+    options: WriteOptions
+    mark: Mark | None
+    layout: Layout
+    placement: Placement | None
+    job: str
+    run: str
+    limits: ChunkLimits
+    completion: Completion | None
+    grant: Grant | None
+
+    def pin(self, log: Backend) -> "ConditionalLogWriter":
+        """Pin the plan, and return the writer. If the plan is rejected, release the lock."""
+        options, completion = self.options, self.completion
+        try:
+            plan = self.plan(log)
+            if plan.job != self.job or options.idempotence == REQUESTED:
+                completion = log.completion(plan.job)
+            before = () if completion else rows_before(log, plan)
+        except BaseException as error:
+            if options.whole and isinstance(error, RefusedError):
+                with suppress(ConditionalLogError):
+                    abort_left(log, self.job)
+            give_back(log, self.grant)
+            raise
+        task = WriteTask(
+            spec=options.spec,
+            plan=plan,
+            run=self.run,
+            began_ms=clock.now_ms(),
+            rows_before=before,
+            limits=self.limits,
+            atomic=options.atomic,
+            fenced_wait_ms=options.fenced_wait_ms,
+            completion=completion,
+            end_markers=self.mark.end_markers if self.mark else "none",
+            grant=self.grant,
+            report=options.report,
+        )
+        return ConditionalLogWriter(task)
+
+    def plan(self, log: Backend, *, record: bool = True) -> Plan:
+        """Return the plan of the write, and record it unless ``record`` is false.
+
+        Raises LayoutChangedError if partitions were added since the checks, and the errors of `pin_plan`.
+        """
+        options, mark = self.options, self.mark
+        plan = pin_plan(
+            log,
+            self.job,
+            options.expected_offsets,
+            compare=options.compare,
+            round_of=options.round_of,
+            earlier=mark.earlier if mark else (),
+            whole=options.whole,
+            input_digest=mark.input if mark else "",
+            placement=self.placement,
+            record=record,
+        )
+        if plan.layout_epoch != self.layout.epoch:
+            raise LayoutChangedError(
+                "partitions were added while the write was planned. Nothing was appended. Route the rows again."
+            )
+        return plan
+
+    def release(self) -> None:
+        """Release the lock of a write that does not begin, if the log can be reached."""
+        if self.grant is not None:
+            with suppress(ConditionalLogError), open_here(for_a_look(self.options.spec, END_MS)) as log:
+                give_back(log, self.grant)
+
+
 def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWriter | BlindWriter":
     """Check the write as far as possible before tasks run, create a missing log, and pin the plan.
 
     Return a `BlindWriter`, which has no plan, if the write is not exactly-once. That is so if option idempotence is
     off, or if exactly-once is only requested and not available.
+    """
+    with checked_write(options, schema) as (log, write):
+        return write.pin(log) if isinstance(write, CheckedWrite) else write
+
+
+@contextmanager
+def checked_write(
+    options: WriteOptions, schema: StructType
+) -> "Iterator[tuple[Backend, CheckedWrite | BlindWriter]]":
+    """Open the log for a ``with`` block, check the write, create a missing log, and acquire the load lock.
+
+    Yield the log and the write, as a `BlindWriter` in the cases of `plan_write`.
     """
     mark = check_write_schema(schema, routed=options.routed, in_any_task=options.idempotence == OFF)
     if mark is not None:
@@ -119,8 +206,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
             "checkExpectedOffsets is false for this write or in its log's defaults. Drop the column, or set "
             "checkExpectedOffsets=true.",
         )
-    markers: EndMarkers = mark.end_markers if mark else "none"
-    require_markers(markers, in_one_task=options.whole and options.spec.has_brokers)
+    require_markers(mark.end_markers if mark else "none", in_one_task=options.whole and options.spec.has_brokers)
     placement = placement_of(options, mark)
     job = fresh_job_name() if options.job is None else options.job
     run, grant = uuid.uuid4().hex, None
@@ -139,34 +225,13 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
                 if mark is not None:
                     mark.require_whole()
                 partitioner = placement.partitioner if placement and by_key else None
-                return plan_blind_write(log, options, layout, limits, guarantee, mark=mark, partitioner=partitioner)
+                yield (
+                    log,
+                    plan_blind_write(log, options, layout, limits, guarantee, mark=mark, partitioner=partitioner),
+                )
+                return
             grant = _grant(log, options, job, run)
-        try:
-            plan = _plan(log, options, job, mark, layout, placement=placement)
-            if plan.job != job or options.idempotence == REQUESTED:
-                completion = log.completion(plan.job)
-            before = () if completion else rows_before(log, plan)
-        except BaseException as error:
-            if options.whole and isinstance(error, RefusedError):
-                with suppress(ConditionalLogError):
-                    abort_left(log, job)
-            give_back(log, grant)
-            raise
-    task = WriteTask(
-        spec=options.spec,
-        plan=plan,
-        run=run,
-        began_ms=clock.now_ms(),
-        rows_before=before,
-        limits=limits,
-        atomic=options.atomic,
-        fenced_wait_ms=options.fenced_wait_ms,
-        completion=completion,
-        end_markers=markers,
-        grant=grant,
-        report=options.report,
-    )
-    return ConditionalLogWriter(task)
+        yield log, CheckedWrite(options, mark, layout, placement, job, run, limits, completion, grant)
 
 
 def _grant(log: Backend, options: WriteOptions, job: str, run: str) -> Grant | None:
@@ -176,34 +241,6 @@ def _grant(log: Backend, options: WriteOptions, job: str, run: str) -> Grant | N
     driver = running_process.name_of(os.getppid())
     applicant = Applicant(job, run, driver, options.grant_timeout_ms / 1000)
     return obtain_grant(log, applicant, wanted, whole=options.whole)
-
-
-def _plan(
-    log: Backend,
-    options: WriteOptions,
-    job: str,
-    mark: Mark | None,
-    layout: Layout,
-    *,
-    placement: Placement | None,
-) -> Plan:
-    """Pin the plan of the write. Raise LayoutChangedError if partitions were added meanwhile."""
-    plan = pin_plan(
-        log,
-        job,
-        options.expected_offsets,
-        compare=options.compare,
-        round_of=options.round_of,
-        earlier=mark.earlier if mark else (),
-        whole=options.whole,
-        input_digest=mark.input if mark else "",
-        placement=placement,
-    )
-    if plan.layout_epoch != layout.epoch:
-        raise LayoutChangedError(
-            "partitions were added while the write was planned. Nothing was appended. Route the rows again."
-        )
-    return plan
 
 
 def _completion(log: Backend, options: WriteOptions) -> Completion | None:
