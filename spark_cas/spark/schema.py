@@ -274,21 +274,30 @@ _WRITTEN: dict[str, tuple[DataType, ...]] = {
 }
 
 IGNORED = frozenset({"topic", "offset", "timestampType"})
-"""Columns of a read that a write ignores, so that a frame from a read can be written unchanged."""
+"""Columns of a read that a write to one log ignores, so that a frame from a read can be written unchanged."""
 
 
-def check_write_schema(schema: StructType, *, routed: bool, in_any_task: bool = False) -> Mark | None:
+def check_write_schema(
+    schema: StructType, *, routed: bool, in_any_task: bool = False, on_brokers: bool = True
+) -> Mark | None:
     """Check the columns of a frame to write, and return its routing mark, or None.
 
     Args:
         schema: The columns.
         routed: Whether the caller states that all rows of a partition are in one task.
         in_any_task: Whether any task may append rows of any partition. Then the column ``partition`` may be missing.
+        on_brokers: Whether the log is a topic. Any other log rejects the column ``topic``, except in a frame from a
+            read, which also has the column ``offset``.
 
     Raises:
-        SchemaError: A column is missing, unknown, repeated or of the wrong type.
+        SchemaError: A column is missing, unknown, repeated or of the wrong type, or does not suit the log.
         NotRoutedError: The column ``partition`` is missing, or there is no mark and ``routed`` is false.
     """
+    if not on_brokers and "topic" in schema.fieldNames() and "offset" not in schema.fieldNames():
+        raise SchemaError(
+            "the frame has a column topic, but the path of this write is one log in a directory or an object store. "
+            "Nothing was appended. Drop the column, and write the rows of each log with its own path."
+        )
     seen: set[str] = set()
     for field in schema:
         if field.name in IGNORED:

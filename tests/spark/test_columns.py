@@ -90,6 +90,13 @@ def test_columns_that_a_write_refuses(schema, said):
     assert said in str(caught.value)
 
 
+def test_column_topic_of_a_frame_for_a_directory_is_rejected_unless_it_is_from_a_read():
+    with pytest.raises(SchemaError, match="the frame has a column topic"):
+        check_write_schema(frame(topic=StringType()), routed=False, on_brokers=False)
+    read = frame(topic=StringType(), offset=LongType())
+    assert check_write_schema(read, routed=False, on_brokers=False) == MARK
+
+
 def test_a_frame_that_was_not_routed_is_refused_naming_route():
     for schema in (frame(mark=None), frame(without=("partition",))):
         with pytest.raises(NotRoutedError, match=r"spark_cas\.route"):

@@ -454,6 +454,20 @@ def test_option_topic_overrides_the_column(spark, topics):
     assert [topics.all_values(each) for each in "ab"] == [[*range(ROWS)], []]
 
 
+def test_column_topic_of_a_write_to_a_directory_is_rejected(spark, topics, path, tmp_path):
+    df, options = topics.frame(spark, topics="ab"), {"path": path, "partitions": 2}
+    for write in (options, {**options, "idempotence": "off", "expectedOffsets": "none"}):
+        message = refused(SchemaError, lambda write=write: save(route(df, write), write))
+        assert "the path of this write is one log" in message
+    df.write.parquet(str(tmp_path / "rows"))
+    stream = spark.readStream.schema("key string, value string, topic string").parquet(str(tmp_path / "rows"))
+    writer = route(stream, options).writeStream.format("conditional-log").options(**options)
+    start = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start
+    assert "the path of this write is one log" in refused(SchemaError, lambda: start().awaitTermination(120))
+    with pytest.raises(LogNotFoundError), open_log(path) as log:
+        log.layout()
+
+
 def test_frame_that_was_not_routed_to_its_topics_is_rejected(spark, topics):
     df, options = topics.frame(spark, topics="ab"), topics.options
     one = {**options, "topic": topics.name["a"]}

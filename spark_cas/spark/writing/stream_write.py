@@ -189,7 +189,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTask:
-    mark = check_write_schema(schema, routed=options.routed)
+    mark = check_write_schema(schema, routed=options.routed, on_brokers=options.spec.has_brokers)
     if mark is not None:
         # `route` has already reached the log.
         options = replace(options, spec=answered_before(options.spec))

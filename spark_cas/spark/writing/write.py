@@ -193,7 +193,10 @@ def checked_write(
 
     Yield the log and the write, as a `BlindWriter` in the cases of `plan_write`.
     """
-    mark = check_write_schema(schema, routed=options.routed, in_any_task=options.idempotence == OFF)
+    in_any_task = options.idempotence == OFF
+    mark = check_write_schema(
+        schema, routed=options.routed, in_any_task=in_any_task, on_brokers=options.spec.has_brokers
+    )
     if mark is not None:
         # `route` has already reached the log.
         options = replace(options, spec=answered_before(options.spec))
