@@ -502,6 +502,15 @@ def test_topic_that_appears_after_route_is_rejected(spark, topics, other):
         assert log.completion(options["job"]) is None
 
 
+def test_task_with_rows_of_a_topic_that_is_new_completes_no_topic(spark, topics):
+    options = topics.options
+    changed = route(topics.frame(spark, topics="ab"), options).withColumn("topic", sf.lit(topics.name["c"]))
+    assert "a topic that is new since" in refused(NotRoutedError, lambda: save(changed, options))
+    for topic in "ab":
+        with topics.log(topic) as log:
+            assert log.completion("load-1") is None
+
+
 def test_routed_frame_can_be_routed_again(spark, topics):
     df, options = topics.frame(spark, topics="ab"), topics.options
     save(route(route(df, options), options), options)
