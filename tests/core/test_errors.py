@@ -18,7 +18,7 @@ ConditionalLogError
     FencedError FENCED
     ProgressLostError PROGRESS_LOST
     LayoutChangedError LAYOUT_CHANGED
-    GrantedError GRANTED
+    LoadInProgressError LOAD_IN_PROGRESS
     NotLeaderError NOT_LEADER
     VersionMismatchError VERSION_MISMATCH
   UnknownOutcomeError UNKNOWN_OUTCOME

@@ -117,7 +117,7 @@ def test_rows_are_in_their_topic_and_partition_once(spark, topics):
         save(routed, options)
         assert {topic: topics.values(topic) for topic in "ab"} == expected_values()
     with topics.log("a") as log:
-        assert log.grants().held == ()
+        assert log.load_locks().held == ()
 
 
 def test_each_topic_recognises_the_job_without_the_others(spark, topics):
@@ -179,7 +179,7 @@ def test_conflict_in_one_topic_does_not_stop_the_other(spark, topics):
     assert topics.values("b") == expected_values()["b"]
     for topic in "ab":
         with topics.log(topic) as log:
-            assert log.grants().held == ()
+            assert log.load_locks().held == ()
     offsets = json.loads(message.partition("expected offsets ")[2].partition("}}")[0] + "}}")
     again = {**options, "expectedOffsets": json.dumps(offsets)}
     save(route(df, again), again)
@@ -207,7 +207,7 @@ def test_rejected_plan_of_one_topic_appends_nothing_and_releases_the_other(spark
     assert [topics.all_values(each) for each in "ab"] == [[], [-1]]
     for topic in "ab":
         with topics.log(topic) as log:
-            assert log.grants().held == ()
+            assert log.load_locks().held == ()
 
 
 def test_offsets_of_a_topic_without_rows_are_checked(spark, topics):
@@ -349,7 +349,7 @@ def test_task_with_rows_of_several_topics_completes_no_topic(spark, topics):
     for topic in "ab":
         with topics.log(topic) as log:
             assert log.completion(options["job"]) is None
-            assert log.grants().held == ()
+            assert log.load_locks().held == ()
     save(route(df, options), options)
     assert {topic: topics.values(topic) for topic in "ab"} == expected_values()
 
