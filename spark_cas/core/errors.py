@@ -17,7 +17,7 @@
     ├── InputError              (also a ValueError) nothing was appended; correct the input or the call
     │   ├── OptionError
     │   ├── SchemaError
-    │   ├── ClaimError
+    │   ├── ExpectedOffsetError
     │   ├── RecordTooLargeError
     │   ├── NotRoutedError
     │   ├── InputChangedError
@@ -62,7 +62,7 @@ class ErrorKind(StrEnum):
     UNKNOWN_OUTCOME = "UNKNOWN_OUTCOME"
     OPTION = "OPTION"
     SCHEMA = "SCHEMA"
-    CLAIM = "CLAIM"
+    BAD_EXPECTED_OFFSET = "BAD_EXPECTED_OFFSET"
     RECORD_TOO_LARGE = "RECORD_TOO_LARGE"
     NOT_ROUTED = "NOT_ROUTED"
     INPUT_CHANGED = "INPUT_CHANGED"
@@ -194,10 +194,10 @@ class SchemaError(InputError):
     kind = ErrorKind.SCHEMA
 
 
-class ClaimError(InputError):
+class ExpectedOffsetError(InputError):
     """A row has an impossible expected offset: no offset, or not above that of the previous row."""
 
-    kind = ErrorKind.CLAIM
+    kind = ErrorKind.BAD_EXPECTED_OFFSET
 
 
 class RecordTooLargeError(InputError):

@@ -26,7 +26,7 @@ ConditionalLogError
   InputError
     OptionError OPTION
     SchemaError SCHEMA
-    ClaimError CLAIM
+    ExpectedOffsetError BAD_EXPECTED_OFFSET
     RecordTooLargeError RECORD_TOO_LARGE
     NotRoutedError NOT_ROUTED
     InputChangedError INPUT_CHANGED
