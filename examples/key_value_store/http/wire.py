@@ -172,7 +172,7 @@ def _bytes(text: object) -> bytes:
 def _version(version: object) -> int | None:
     if version is None or (isinstance(version, int) and not isinstance(version, bool) and version >= 0):
         return version
-    raise _bad_transaction("a version is not a number, or null for an absent key")
+    raise _bad_transaction("a version is neither a number nor null")
 
 
 def _bad_transaction(reason: str) -> RefusedRequestError:
