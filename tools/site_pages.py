@@ -20,6 +20,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "docs/decisions": "decisions/index.md",
     "examples/key_value_store/README.md": "key-value-store.md",
+    "examples/key_value_store/http/README.md": "key-value-store-http.md",
     "notebooks/quickstart.ipynb": "notebook.md",
 }
 """Files outside docs/ with a page in the navigation, and the folder of decisions, by path in the repository."""
