@@ -19,10 +19,10 @@ from spark_cas.log.load.planning import pin_plan
 def appender(log: Backend, partition: int, rows: pa.Table) -> Callable[[], None]:
     """Return a function that appends ``rows`` as one chunk, and expects the end offset after its previous chunk."""
     plan = pin_plan(log, f"benchmark-{os.urandom(6).hex()}", ExpectedOffsets.parse("end"))
-    granted = log.claim(partition, plan)
-    if not isinstance(granted, Claim):
-        raise TypeError(granted)
-    claim: Claim = granted
+    locked = log.claim(partition, plan)
+    if not isinstance(locked, Claim):
+        raise TypeError(locked)
+    claim: Claim = locked
     digest = RunningDigest()
 
     def append() -> None:

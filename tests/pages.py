@@ -10,6 +10,7 @@ PAGES = (
     "README.md",
     "CONTRIBUTING.md",
     "examples/key_value_store/README.md",
+    "examples/key_value_store/http/README.md",
     *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
 )
 

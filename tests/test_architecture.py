@@ -18,7 +18,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.log.kafka.log import KafkaLog
 from spark_cas.log.memory import MemoryLog
 from spark_cas.log.objects import ObjectLog
-from spark_cas.log.protocol import Admin, Blind, Expandable, Grantor, Log, Registry
+from spark_cas.log.protocol import Admin, Blind, Expandable, LockTable, Log, Registry
 from spark_cas.options.table import OPTIONS
 from tests.mutants.__main__ import defects
 
@@ -95,7 +95,7 @@ def public_methods(interface: type) -> set[str]:
 
 def test_a_backend_has_six_data_methods_and_twenty_to_write_in_all():
     assert 0 < len(public_methods(Log)) <= DATA_METHODS
-    to_write = set().union(*map(public_methods, (Log, Blind, Admin, Expandable, Registry, Grantor)))
+    to_write = set().union(*map(public_methods, (Log, Blind, Admin, Expandable, Registry, LockTable)))
     assert DATA_METHODS < len(to_write) <= METHODS_TO_WRITE
     assert public_methods(type("Wide", (Log,), {"trim": None})) == public_methods(Log) | {"trim"}
 
@@ -105,7 +105,7 @@ def test_what_a_backend_need_not_write_is_there():
     for backend in (MemoryLog, ObjectLog, KafkaLog):
         for name in public_methods(backend):
             owner = next(base for base in backend.__mro__ if name in vars(base))
-            assert owner not in {Log, Blind, Admin, Expandable, Registry, Grantor}, f"{backend.__name__}.{name}"
+            assert owner not in {Log, Blind, Admin, Expandable, Registry, LockTable}, f"{backend.__name__}.{name}"
 
 
 def option_names(source: str) -> list[str]:

@@ -171,7 +171,7 @@ def test_a_load_that_is_undecided_is_shown_and_can_be_aborted(log):
     assert "job whole-1 had undecided rows" in ended.stdout
     assert ["whole-1", "2", "1"] not in [row[:3] for row in cells(runner.invoke(cli.app, ["describe", log]).stdout)]
     again = runner.invoke(cli.app, ["abort", "whole-1", log])
-    assert "no load that has a grant, or rows that are undecided" in str(again.exception)
+    assert "has no load lock and no undecided rows" in str(again.exception)
 
 
 WITHOUT_SPARK = """

@@ -13,6 +13,7 @@ from spark_cas.core.errors import ErrorKind
 from spark_cas.programs import bootstrap_state, load_arguments, stream_copy, verify_log
 from tests.pages import PAGES, ROOT, blocks
 
+DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 LOADING = (ROOT / "docs/loading.md").read_text()
 
 PARSERS = {
@@ -64,6 +65,22 @@ def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text()
     targets = [each for each in re.findall(r"\]\(([^)\s]+)\)", text) if not each.startswith(("http", "#"))]
     assert [each for each in targets if not (ROOT / page).parent.joinpath(each.split("#")[0]).exists()] == []
+
+
+def misplaced(text):
+    """Return lines of lists with an indentation that Python-Markdown, unlike GitHub, does not understand."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"^ {1,3}[-*] .*|(?<=\n\n) {1,3}\S.*", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *(f"docs/decisions/{each.name}" for each in DECISIONS)])
+def test_nested_lists_are_indented_by_four_spaces(page):
+    assert misplaced((ROOT / page).read_text()) == []
+
+
+def test_a_nested_list_that_is_indented_by_two_spaces_is_noticed():
+    assert misplaced("- a\n  - b\n\n  c\n") == ["  - b", "  c"]
+    assert misplaced("- a\n  b\n    - c\n\n    d\n```\n  - e\n```\n") == []
 
 
 def test_the_exit_codes_that_there_are_are_named():

@@ -47,9 +47,9 @@ class _Log:
 
     def claim(self, plan: Plan) -> None:
         with open_log(self.spec) as log:
-            granted = log.claim(0, plan)
-            if not isinstance(granted, Claim):
-                raise TypeError(granted)
+            locked = log.claim(0, plan)
+            if not isinstance(locked, Claim):
+                raise TypeError(locked)
 
     def follow(self) -> None:
         """Read the newest chunk, whose base offset is known, as a follower of the log does."""

@@ -1,7 +1,7 @@
-"""A replicated, sharded key-value store over a log (the worked example of KIP-27): one partition is one shard.
+"""A replicated, sharded key-value store over a log: the worked example of KIP-27.
 
-Nodes share the shards, and no service stands beside the log: the log decides who leads,
-and holds all that was acknowledged.
+Each partition of the log is one shard, and the nodes share the shards. The store needs no service besides the log.
+The log determines the leader of each shard and contains all acknowledged writes.
 """
 
 from key_value_store.node import Node

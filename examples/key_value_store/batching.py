@@ -1,4 +1,4 @@
-"""What clients ask of a shard, and how much of it is taken at once."""
+"""Requests to one shard, and the queue that groups them into batches."""
 
 import time
 from concurrent.futures import Future
@@ -16,11 +16,11 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 Result = TypeVar("Result")
 
-CLOSED = "the node was closed. Nothing was written. Open it again, or ask another node."
+CLOSED = "the node is closed. Nothing was written. Reopen it, or send the request to another node."
 
 
-class Asked(Generic[Result]):
-    """Something that is asked of a shard, up to a deadline on the steady clock."""
+class ShardRequest(Generic[Result]):
+    """A request to a shard, with a deadline on the monotonic clock."""
 
     records = 0
     bytes = 0
@@ -29,17 +29,17 @@ class Asked(Generic[Result]):
         self.deadline = time.monotonic() + timeout
         self.future: Future[Result] = Future()
 
-    def begins(self) -> bool:
-        """Whether it is still wanted; from then on it cannot be cancelled."""
+    def start(self) -> bool:
+        """Start the request, and return False if its caller cancelled it. It can no longer be cancelled then."""
         return self.future.set_running_or_notify_cancel()
 
     def fail(self, error: Exception) -> None:
-        """It came to nothing."""
+        """End the request with an error."""
         self.future.set_exception(error)
 
 
-class Reading(Asked[Versioned]):
-    """A key to read."""
+class ReadRequest(ShardRequest[Versioned]):
+    """A request to read a key."""
 
     def __init__(self, key: bytes, timeout: float) -> None:
         super().__init__(timeout)
@@ -48,14 +48,14 @@ class Reading(Asked[Versioned]):
     def fail(self, error: Exception) -> None:
         if isinstance(error, ConditionalLogError) and not isinstance(error, NotLeaderError):
             error = MayBeStaleError(
-                f"the shard's leader could not prove that it still leads: {error.message} Read again, or ask for "
-                f"what may be stale."
+                f"the node could not verify that it still leads the shard: {error.message} Retry, or request a "
+                f"stale read."
             )
         super().fail(error)
 
 
-class Writing(Asked[dict[bytes, int]]):
-    """Keys to write, all or none."""
+class WriteRequest(ShardRequest[dict[bytes, int]]):
+    """A request to write keys, all or none."""
 
     def __init__(self, writes: Writes, timeout: float) -> None:
         super().__init__(timeout)
@@ -65,63 +65,63 @@ class Writing(Asked[dict[bytes, int]]):
         self.bytes = self.records * self.largest_record
 
 
-class Leading(Asked[None]):
-    """To become the leader."""
+class LeadRequest(ShardRequest[None]):
+    """A request to make the node the leader."""
 
 
-class Holding(Leading):
-    """To become the leader, and to append nothing from then on until it is released: another thread does."""
+class HoldRequest(LeadRequest):
+    """A request to make the node the leader, and to pause its appends until another thread releases it."""
 
     def __init__(self, timeout: float) -> None:
         super().__init__(timeout)
         self.released = Event()
 
 
-AnyAsked = Reading | Writing | Leading
+AnyRequest = ReadRequest | WriteRequest | LeadRequest
 
 
 class Queue:
-    """What is asked of one shard, in order."""
+    """The requests to one shard, in order."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[AnyAsked | None] = SimpleQueue()
-        self._next: AnyAsked | None = None
+        self._queue: SimpleQueue[AnyRequest | None] = SimpleQueue()
+        self._next: AnyRequest | None = None
 
-    def put(self, asked: AnyAsked | None) -> None:
-        """Ask for something; None only wakes who waits."""
-        self._queue.put(asked)
+    def put(self, request: AnyRequest | None) -> None:
+        """Add a request. None only wakes the waiting thread."""
+        self._queue.put(request)
 
-    def take(self, seconds: float) -> list[AnyAsked]:
-        """All that is asked for, up to what one batch may hold; nothing where nothing came within the time.
+    def take(self, seconds: float) -> list[AnyRequest]:
+        """Return the next requests, at most one batch. Return none if no request arrives within ``seconds``.
 
-        What is no read or write comes alone.
+        A request that neither reads nor writes is returned alone.
         """
-        found = self._next
+        request = self._next
         self._next = None
         try:
-            found = found or self._queue.get(timeout=seconds)
-            if found is None:
+            request = request or self._queue.get(timeout=seconds)
+            if request is None:
                 return []
-            taken, records, size = [found], found.records, found.bytes
-            while not isinstance(found, Leading) and records < _MOST_RECORDS and size < _MOST_BYTES:
-                found = self._queue.get_nowait()
-                if found is None:
+            batch, records, size = [request], request.records, request.bytes
+            while not isinstance(request, LeadRequest) and records < _MOST_RECORDS and size < _MOST_BYTES:
+                request = self._queue.get_nowait()
+                if request is None:
                     break
-                if isinstance(found, Leading):
-                    self._next = found
+                if isinstance(request, LeadRequest):
+                    self._next = request
                     break
-                taken.append(found)
-                records += found.records
-                size += found.bytes
+                batch.append(request)
+                records += request.records
+                size += request.bytes
         except Empty:
-            return taken if found else []
-        return taken
+            return batch if request else []
+        return batch
 
-    def drain(self) -> list[AnyAsked]:
-        """All that waits."""
-        left = [self._next] if self._next else []
+    def drain(self) -> list[AnyRequest]:
+        """Remove and return all waiting requests."""
+        remaining = [self._next] if self._next else []
         self._next = None
         while not self._queue.empty():
-            found = self._queue.get()
-            left += [found] if found else []
-        return left
+            request = self._queue.get()
+            remaining += [request] if request else []
+        return remaining

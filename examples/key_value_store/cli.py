@@ -23,37 +23,39 @@ UNKNOWN_OUTCOME = 6
 """Exit code: the outcome of the write is unknown, and the same command may write twice."""
 
 app = typer.Typer(
-    help="A replicated key-value store over a log: its nodes, and a client. See examples/key_value_store/README.md.",
+    help="A replicated key-value store over a log: nodes and a client. See examples/key_value_store/README.md.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-Key = Annotated[str, typer.Argument(metavar="KEY", help="The key, as the bytes that the shell hands over.")]
-Value = Annotated[str, typer.Argument(metavar="VALUE", help="The value; - takes it from the standard input.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The key, as the raw bytes of the argument.")]
+Value = Annotated[str, typer.Argument(metavar="VALUE", help="The value; - reads it from the standard input.")]
 Nodes = Annotated[
     list[str],
     typer.Option(
         "--node",
         metavar="HOST:PORT",
         envvar="SPARK_CAS_KV_NODES",
-        help="A node; repeat for more, which are asked in turn when one does not answer.",
+        help="A node. Repeat the option for more nodes; the client tries them in turn.",
     ),
 ]
-Seconds = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="The deadline of all of it.")]
-Version = Annotated[
-    int | None, typer.Option("--version", min=0, metavar="VERSION", help="The version that the key has to have.")
+Seconds = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="The timeout of the whole command.")
 ]
-AbsentOnly = Annotated[bool, typer.Option("--absent", help="The key has to be absent.")]
+Version = Annotated[
+    int | None, typer.Option("--version", min=0, metavar="VERSION", help="The expected version of the key.")
+]
+AbsentOnly = Annotated[bool, typer.Option("--absent", help="Expect the key to be absent.")]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the program, with the arguments of this process unless ``argv`` is given.
+    """Run the program with ``argv``, by default with the arguments of this process.
 
     If spark_cas raises an error, the program prints the message and ends with an exit code.
     """
     if isinstance(sys.stdout, TextIOWrapper):
-        # A name may have characters that the terminal cannot encode.
+        # A key may have characters that the terminal cannot encode.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(argv)
@@ -70,21 +72,24 @@ def get(
     *,
     node: Nodes,
     stale: Annotated[
-        bool, typer.Option("--stale", help="From any node, at once: it may be older than what is acknowledged.")
+        bool,
+        typer.Option(
+            "--stale", help="Read from any node at once; the value may be older than the last acknowledged one."
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object of value and version.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object with value and version.")] = False,
     timeout: Seconds = REQUEST_SECONDS,
 ) -> None:
     """Show the value of a key, as raw bytes. If the key is absent, the exit code is 3."""
-    with _asking(node) as client:
-        found = client.get(os.fsencode(key), stale=stale, timeout=timeout)
+    with _client(node) as client:
+        result = client.get(os.fsencode(key), stale=stale, timeout=timeout)
     if as_json:
-        typer.echo(json.dumps({"value": json_of(found.value), "version": found.version}))
-    elif found.value is not None:
+        typer.echo(json.dumps({"value": json_of(result.value), "version": result.version}))
+    elif result.value is not None:
         sys.stdout.flush()
-        sys.stdout.buffer.write(found.value)
+        sys.stdout.buffer.write(result.value)
         sys.stdout.buffer.flush()
-    if found.value is None:
+    if result.value is None:
         if not as_json:
             typer.echo("the key is absent", err=True)
         raise typer.Exit(ExitCode.REFUSED)
@@ -93,7 +98,7 @@ def get(
 @app.command()
 def put(key: Key, value: Value, *, node: Nodes, timeout: Seconds = REQUEST_SECONDS) -> None:
     """Set a key unconditionally, and show its new version."""
-    with _asking(node) as client:
+    with _client(node) as client:
         typer.echo(client.put(os.fsencode(key), _value(value), timeout=timeout))
 
 
@@ -113,7 +118,7 @@ def cas(
     """
     if (version is None) != absent:
         raise typer.BadParameter("expected one of --version and --absent", param_hint="--version")
-    with _asking(node) as client:
+    with _client(node) as client:
         typer.echo(client.put(os.fsencode(key), _value(value), expected_version=version, timeout=timeout))
 
 
@@ -121,12 +126,12 @@ def cas(
 def delete(key: Key, *, node: Nodes, version: Version = None, timeout: Seconds = REQUEST_SECONDS) -> None:
     """Remove a key, with --version only if it has that version, and show the offset of the deletion."""
     expected: Expected = ANY if version is None else version
-    with _asking(node) as client:
+    with _client(node) as client:
         typer.echo(client.delete(os.fsencode(key), expected_version=expected, timeout=timeout))
 
 
 @contextmanager
-def _asking(nodes: list[str]) -> Iterator[Client]:
+def _client(nodes: list[str]) -> Iterator[Client]:
     """Provide the client of a command. An error ends the command with its exit code."""
     try:
         yield Client(nodes)

@@ -13,7 +13,7 @@ from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, naming, s
 from spark_cas.programs.exit_codes import ExitCode
 
 _SWITCH_SECONDS = 0.001
-"""The interval at which threads switch. With short intervals, concurrent writes wait less for each other."""
+"""The switch interval of Python threads. With a short interval, concurrent writes wait less for each other."""
 
 
 def serve(
@@ -22,21 +22,24 @@ def serve(
     bootstrap_servers: Servers = None,
     topic: Topic = None,
     folder: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the node keeps its state; of this node alone, and kept for it.")
+        Path,
+        typer.Option(metavar="DIR", help="The folder for the node's state. Each node needs its own folder; keep it."),
     ],
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 is a free one.")] = (
-        "127.0.0.1:8427"
-    ),
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The address to listen on. Port 0 selects a free port.")
+    ] = ("127.0.0.1:8427"),
     address: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Where clients and other nodes reach it, if that is not --listen."),
+        typer.Option(metavar="HOST:PORT", help="The address for clients and other nodes, if it is not --listen."),
     ] = None,
     node: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="Each node of the store, this one too or not; the same at each."),
+        typer.Option(
+            metavar="HOST:PORT", help="A node of the store. Repeat it for all nodes, with the same list at each node."
+        ),
     ] = None,
     shards: Annotated[
-        int | None, typer.Option(min=1, help="Make the log with so many partitions, unless it is there.")
+        int | None, typer.Option(min=1, help="If the log does not exist, create it with this many partitions.")
     ] = None,
     log_option: LogOptions = None,
 ) -> None:
@@ -47,7 +50,8 @@ def serve(
     """
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         typer.echo(
-            "error: the server needs more packages: pip install /path/to/the/clone/examples/key_value_store", err=True
+            "error: starlette or uvicorn is missing. Run: pip install /path/to/the/clone/examples/key_value_store",
+            err=True,
         )
         raise typer.Exit(ExitCode.USAGE)
     from key_value_store.http.serve import serve as serve_node
@@ -59,21 +63,23 @@ def serve(
     spec = spec_of(log, bootstrap_servers, topic, log_option)
     with naming(spec):
         if shards is not None:
-            with open_log(spec) as made:
-                made.create(shards)
+            with open_log(spec) as created:
+                created.create(shards)
         try:
             listener = tcp_listener(host, port)
         except OSError as error:
-            raise typer.BadParameter(f"cannot listen there: {error.strerror}", param_hint="--listen") from None
-        shown = f"[{host}]" if ":" in host else host
-        reached = address or f"{shown}:{listener.getsockname()[1]}"
+            raise typer.BadParameter(
+                f"cannot listen on this address: {error.strerror}", param_hint="--listen"
+            ) from None
+        shown_host = f"[{host}]" if ":" in host else host
+        node_address = address or f"{shown_host}:{listener.getsockname()[1]}"
 
-        def ready(followed: int) -> None:
-            typer.echo(f"node {reached} follows {followed} shards: http://{reached}/")
+        def ready(count: int) -> None:
+            typer.echo(f"node {node_address} follows {count} shards: http://{node_address}/")
 
         sys.setswitchinterval(_SWITCH_SECONDS)
         with listener:
-            serve_node(spec, listener, address=reached, folder=folder, nodes=node or (), ready=ready)
+            serve_node(spec, listener, address=node_address, folder=folder, nodes=node or (), ready=ready)
 
 
 def _parts(address: str, option: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""Following a shard: what the log has beyond the snapshot is applied to it, in offset order."""
+"""Follow a shard: apply the records after its snapshot, in offset order."""
 
 import math
 import time
@@ -11,59 +11,63 @@ from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.lenient_reading import read_leniently
 
-_NOTHING = Changes({})
+_NO_CHANGES = Changes({})
 
 _YOUNG_MS = 10_000
-"""Whoever looked so lately has missed no deletion, however short a time they are kept."""
+"""A snapshot that was current this recently has missed no deletion, however briefly the log keeps deletions."""
 
 
 class Follower:
-    """One shard's snapshot and the log that it follows."""
+    """Keeps the snapshot of one shard up to date with the log."""
 
     def __init__(self, log: Backend, shard: int, snapshot: Snapshot) -> None:
         self._log = log
         self._shard = shard
         self._snapshot = snapshot
         self.end_offset = snapshot.upcoming_offset
-        """The end that was seen last."""
-        self.leader_seen = -math.inf
-        """When the newest leader record was seen, on the steady clock."""
+        """The end offset of the partition when it was last read."""
+        self.leader_read_at = -math.inf
+        """When the newest leader record was read, on the monotonic clock."""
 
-    def is_current(self, since_ms: int) -> None:
-        """No deletion from before then is missed, as a leader knows of its own appends."""
+    def mark_current(self, since_ms: int) -> None:
+        """Record that the snapshot includes all deletions before ``since_ms``."""
         self._snapshot.current_ms = max(since_ms, self._snapshot.current_ms)
 
     def look(self) -> None:
-        """Apply what is decided now, waiting for nobody's transaction. Raises TrimmedError, StorageError."""
+        """Apply all committed records, without waiting for open transactions. Raises TrimmedError, StorageError."""
         began_ms = clock.now_ms()
         self._apply(self._log.bounds_of([self._shard], waiting=False)[0], began_ms)
 
     def catch_up(self) -> bool:
-        """Apply all that was acknowledged before this call; whether that was anything. Raises as `look`."""
+        """Apply all records acknowledged before this call, and return whether there were any.
+
+        Raises the errors of `look`.
+        """
         began_ms = clock.now_ms()
         return self._apply(self._log.bounds(self._shard), began_ms)
 
     def _apply(self, bounds: Bounds, at_ms: int) -> bool:
         snapshot = self._snapshot
         self.end_offset = max(bounds.end_offset, snapshot.upcoming_offset)
-        anew = snapshot.upcoming_offset > 0 and self._may_miss_deletions_since(snapshot.current_ms)
-        before = 0 if anew else snapshot.upcoming_offset
+        rebuild = snapshot.upcoming_offset > 0 and self._may_miss_deletions_since(snapshot.current_ms)
+        before = 0 if rebuild else snapshot.upcoming_offset
         if bounds.start_offset > before:
-            # What the snapshot has is kept: it may be the only one.
+            # Keep the snapshot: it may be the only copy.
             raise TrimmedError(
-                f"shard {self._shard}: the log keeps records from offset {bounds.start_offset} on, and those from "
-                f"{before} were not applied yet: the state cannot be made from it. Copy a snapshot "
-                f"of a node that is further, and see that the log is compacted, and not trimmed."
+                f"shard {self._shard}: the log starts at offset {bounds.start_offset}, but the node needs the "
+                f"records from offset {before} on to build its state. Nothing was written. Copy a newer snapshot of "
+                f"another node, and check that the log is compacted instead of trimmed."
             )
-        if anew:
+        if rebuild:
             snapshot.forget()
         if before == 0:
-            # All of it is read later than this, also by who goes on where this is cut short.
-            self.is_current(at_ms)
+            # All records are read after this time, even if this replay is interrupted and resumed.
+            self.mark_current(at_ms)
         if bounds.end_offset <= before:
-            self.is_current(at_ms)
+            self.mark_current(at_ms)
             return False
-        # Of what is missing all came since then; of all, what was deleted before is gone with its deletion.
+        # A resumed read can only miss deletions after `current_ms`. A full read can only miss deletions during the
+        # read: compaction removes an earlier deletion together with the deleted record.
         since_ms = clock.now_ms() if before == 0 else snapshot.current_ms
         changed = False
         leader = snapshot.leader
@@ -73,22 +77,22 @@ class Follower:
             snapshot.apply(changes, base + records.num_rows)
             changed = changed or bool(records.num_rows)
         late = self._may_miss_deletions_since(since_ms)
-        snapshot.apply(_NOTHING, bounds.end_offset, None if late else at_ms)
+        snapshot.apply(_NO_CHANGES, bounds.end_offset, None if late else at_ms)
         if late and before == 0:
             raise StorageError(
-                f"shard {self._shard}: to read all of it takes longer than the log keeps a deletion, so that one may "
-                f"have been missed. Raise delete.retention.ms of its topic."
+                f"shard {self._shard}: reading all records takes longer than the log keeps a deletion, so the state "
+                f"may miss one. Nothing was written. Increase delete.retention.ms of the topic."
             )
         if late:
             return self._apply(self._log.bounds_of([self._shard], waiting=False)[0], clock.now_ms())
         if snapshot.leader != leader:
-            self.leader_seen = time.monotonic()
+            self.leader_read_at = time.monotonic()
         return changed
 
     def _may_miss_deletions_since(self, since_ms: int) -> bool:
-        """Whether compaction may have removed a deletion that came behind that time: nothing would show it.
+        """Return whether compaction may have removed a deletion appended after ``since_ms``.
 
-        Half of the time that they are kept, for clocks differ.
+        A reader could not detect this. Half of the retention time is the limit, because clocks differ.
         """
         age_ms = clock.now_ms() - since_ms
         if age_ms < _YOUNG_MS:

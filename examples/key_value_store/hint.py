@@ -1,4 +1,4 @@
-"""Which node is to begin with a shard that nobody leads yet: the same at every node."""
+"""Choose the first leader of a shard. Every node makes the same choice."""
 
 from collections.abc import Collection
 
@@ -6,8 +6,8 @@ import xxhash
 
 
 def preferred_node(shard: int, nodes: Collection[str]) -> str:
-    """The node that is to begin with a shard: rendezvous hashing, so that each has about as many.
+    """Return the node that leads a shard first, by rendezvous hashing.
 
-    A node more or less changes the preference for those shards alone that it gets or had.
+    Each node gets about the same number of shards. If a node is added or removed, only its own shards change.
     """
     return max(nodes, key=lambda node: (xxhash.xxh3_64_intdigest(f"{shard}/{node}".encode()), node))

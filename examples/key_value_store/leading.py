@@ -1,7 +1,7 @@
-"""Who leads a shard: its newest leader record says so, and a term begins with one.
+"""The leader of a shard is the node in its newest leader record, and a term begins with this record.
 
-A term's first append is its leader record, at the offset that the shard was applied up to: once it is there, nothing
-of the shard is unknown to the leader, and every other node's next batch is refused.
+The leader appends this record at the offset up to which it has applied the shard. After this append, the leader has
+applied all records of the shard, and the log rejects the next batch of every other node.
 """
 
 import random
@@ -21,15 +21,15 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.patience import Wait
 
 SETTLE_SECONDS = 2.0
-"""A node is left to lead for so long before another takes over: what it is asked for meanwhile gets done."""
+"""The time for which a leader keeps its term before another node takes over, so that it can serve requests."""
 
 _CHANCE = random.SystemRandom()
-_LOOK_EVERY_SECONDS = 0.1
+_SETTLE_POLL_SECONDS = 0.1
 _YIELD_SECONDS = 0.2
 
 
 class Leadership:
-    """One node's part in leading one shard: its term while it leads, and the way there."""
+    """The role of one node in one shard: its term while it leads, and the steps to become the leader."""
 
     def __init__(
         self, log: Backend, layout: Layout, shard: int, snapshot: Snapshot, *, address: str, preferred: str
@@ -45,19 +45,24 @@ class Leadership:
 
     @property
     def hint(self) -> str:
-        """The node to ask, as far as is known."""
+        """The address of the leader, as far as the node knows."""
         leader = self._snapshot.leader
         return leader.address if leader else self._preferred
 
     @property
     def is_named(self) -> bool:
-        """Whether this node is the one to ask."""
+        """Whether the hint is this node."""
         return self.hint == self._address
 
     def require(self, deadline: float) -> Term:
-        """The term of this node, begun now if the log says that it leads.
+        """Return the term of this node. If the log names this node as the leader and it has no term, begin one.
 
-        ``deadline`` is on the steady clock. Raises NotLeaderError; what claiming and appending raise.
+        Args:
+            deadline: A time on the monotonic clock.
+
+        Raises:
+            NotLeaderError: Another node leads, or the deadline has passed.
+            ConditionalLogError: The claim or the append failed.
         """
         if time.monotonic() > deadline:
             raise self.not_leader()
@@ -68,80 +73,83 @@ class Leadership:
         return self.term
 
     def take_over(self, deadline: float) -> None:
-        """Become the leader, whoever is, once that one's term has settled. Raises as `require`."""
+        """Become the leader, after the term of the current leader has lasted for `SETTLE_SECONDS`.
+
+        Raises the errors of `require`.
+        """
         if self.term is None:
             self.follower.look()
         known = self._snapshot.leader
-        # Two nodes that want each other's shards are not to take them at the same moment, time and again.
+        # The jitter prevents two nodes from repeatedly taking each other's shards at the same time.
         settled = SETTLE_SECONDS * _CHANCE.uniform(1, 1.25)
         while self.term is None and not self.is_named:
             self.follower.look()
-            self._refuse_newer_than(known)
-            left = self.follower.leader_seen + settled - time.monotonic()
-            if left <= 0:
+            self._reject_newer_leader(known)
+            remaining = self.follower.leader_read_at + settled - time.monotonic()
+            if remaining <= 0:
                 break
-            time.sleep(min(left, _LOOK_EVERY_SECONDS))
+            time.sleep(min(remaining, _SETTLE_POLL_SECONDS))
         if self.term is None:
             if not self.is_named:
                 self._nominate()
             self.term = self._begin(deadline)
 
     def prove(self) -> bool:
-        """Prove that the state is the newest; False where it was not, and has to be looked at again.
+        """Verify that the state is current. Return False if it was not; the caller then decides again.
 
-        Raises NotLeaderError, StorageError and the like: then nothing is proven.
+        Raises NotLeaderError, StorageError and other errors of the log. Then nothing is verified.
         """
         term = self.term
         if term is None:
             return False
         outcome = term.prove()
         if not isinstance(outcome, Appended):
-            self.refused(outcome)
+            self.step_down(outcome)
             return False
         if not self.follower.catch_up():
             return True
-        self._go_on_behind_others()
+        self._adopt_new_records()
         return False
 
-    def refused(self, outcome: Outcome) -> None:
-        """Step down, and bootstrap again from what was thought to be the upcoming offset.
+    def step_down(self, outcome: Outcome) -> None:
+        """End the term after a rejected append, and apply the new records from the expected offset on.
 
-        Raises the error of an outcome that is no answer to who leads.
+        If the outcome does not show whether another node leads, raises the error of this outcome.
         """
         self.term = None
         if isinstance(outcome, Fenced):
-            # Who fenced this node appends its leader record next: to claim at once would fence it.
+            # The node that fenced this one appends its leader record next. An immediate claim would fence that node.
             time.sleep(_YIELD_SECONDS)
         if isinstance(outcome, Conflict | Fenced):
             self.follower.look()
         elif not isinstance(outcome, Appended):
             raise error_of(outcome, self._shard)
 
-    def look(self) -> None:
-        """Apply what came without this node, if anything: as a follower, or because it was deposed."""
+    def poll(self) -> None:
+        """Apply the new records of other nodes, and end the term if they name another leader."""
         before = self._snapshot.leader
         self.follower.look()
         if self._snapshot.leader != before:
             self.term = None
 
     def not_leader(self) -> NotLeaderError:
-        """The error for who asked the wrong node."""
+        """Return the error for a request to a node that does not lead the shard."""
         hint = self.hint
         return NotLeaderError(
-            f"shard {self._shard} is led by node {hint}, as far as node {self._address} knows. Nothing was written. "
-            f"Ask that one; if it does not answer, have this one take over.",
+            f"node {self._address} does not lead shard {self._shard}; the leader may be node {hint}. Nothing was "
+            f"written. Send the request to that node. If it does not respond, call lead on this one.",
             leader=hint,
         )
 
-    def go_on_at(self, end_offset: int) -> None:
-        """What this node appended below that offset without its term was applied."""
+    def advance_to(self, end_offset: int) -> None:
+        """Expect the next batch at this offset, after a transaction of this node below it was applied."""
         if self.term is not None:
-            self.term.seen_to(end_offset)
+            self.term.advance_to(end_offset)
 
-    def _go_on_behind_others(self) -> None:
+    def _adopt_new_records(self) -> None:
         if self._snapshot.leader is None or self._snapshot.leader.address != self._address:
             self.term = None
-        self.go_on_at(self._snapshot.upcoming_offset)
+        self.advance_to(self._snapshot.upcoming_offset)
 
     def _begin(self, deadline: float) -> Term:
         known = self._snapshot.leader
@@ -152,8 +160,8 @@ class Leadership:
             if not isinstance(term, Term):
                 raise error_of(term, self._shard)
             self.follower.look()
-            self._refuse_newer_than(known)
-            term.seen_to(self._snapshot.upcoming_offset)
+            self._reject_newer_leader(known)
+            term.advance_to(self._snapshot.upcoming_offset)
             outcome = term.append(leader_record(self._address))
             if isinstance(outcome, Appended):
                 at = outcome.range
@@ -163,19 +171,20 @@ class Leadership:
             if not isinstance(outcome, Conflict | Fenced | Unknown):
                 raise error_of(outcome, self._shard)
             self.follower.look()
-            self._refuse_newer_than(known)
-            if not wait.again("others claim it or append to it"):
+            self._reject_newer_leader(known)
+            if not wait.again("other nodes claim the shard or append to it"):
                 raise self.not_leader()
 
     def _nominate(self) -> None:
-        """Have whoever leads step down, before this node claims anything: its next batch meets this record.
+        """Append a leader record without a claim, so that the current leader steps down first.
 
-        Else a leader that is only busy would find itself fenced, see nobody else, and claim again.
+        The next batch of that leader conflicts with this record. Without this record, a claim would only fence the
+        leader. A busy leader would then read no other leader in the log, and claim again.
         """
         chunk = term_chunk(leader_record(self._address), self._address, RunningDigest())
         self._log.append_blind(self._shard, self._layout, chunk, IDEMPOTENT)
 
-    def _refuse_newer_than(self, known: Leader | None) -> None:
+    def _reject_newer_leader(self, known: Leader | None) -> None:
         leader = self._snapshot.leader
         if leader is not None and leader != known and leader.address != self._address:
             raise self.not_leader()

@@ -1,4 +1,4 @@
-"""One process's part of the store: it follows its shards, and leads those that the log says it leads."""
+"""One node of the store. It follows its shards, and leads those for which the log names it as the leader."""
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from key_value_store.batching import Leading, Reading, Writing
+from key_value_store.batching import LeadRequest, ReadRequest, WriteRequest
 from key_value_store.hint import preferred_node
 from key_value_store.records import LEADER_KEY
 from key_value_store.rules import Writes
@@ -32,11 +32,10 @@ REQUEST_SECONDS = 30.0
 
 
 class Node:
-    """A node of the store. Use it as a context manager; many threads may call it at once.
+    """A node of the store. Use it as a context manager; many threads may call it at the same time.
 
-    A shard is led by the node that its newest leader record in the log names. Where there is none yet, the node
-    that rendezvous hashing over ``nodes`` prefers is to begin. These are hints: what is appended is decided by the
-    log alone.
+    The leader of a shard is the node in its newest leader record. If the shard has no leader record yet, rendezvous
+    hashing over ``nodes`` chooses the first leader. Both are hints. The log alone decides whether an append succeeds.
     """
 
     def __init__(
@@ -49,35 +48,47 @@ class Node:
         shards: Collection[int] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """A node over a log that exists.
+        """Open a node over an existing log.
 
-        ``log`` is an address as `open_log` takes it, with its ``settings``, or what opens the log: it is called once
-        for each shard. ``address`` is the node's own name, by which others are told of it. ``folder`` is where the
-        snapshots lie, and nobody else's; it is made unless it is there. ``nodes`` are the addresses of all nodes,
-        the same at each. ``shards`` are those that the node follows, and may lead: all, unless they are given.
+        Args:
+            log: An address for `open_log`, or a function that opens the log. The node calls it once for each shard.
+            address: The name of this node, which other nodes see.
+            folder: The folder of the snapshots, only for this node. If it does not exist, the node creates it.
+            nodes: The addresses of all nodes. They have to be the same at each node.
+            shards: The shards that the node follows and may lead; by default all.
+            settings: The settings for `open_log`, if ``log`` is an address.
 
-        Raises ValueError for a shard that the log does not have, LogNotFoundError, LogNotSharedError when the folder
-        has snapshots of another log, StorageError.
+        Raises:
+            ValueError: The log does not have one of ``shards``.
+            LogNotFoundError: The log does not exist.
+            LogNotSharedError: The folder has snapshots of another log.
+            LayoutChangedError: The log has added partitions.
+            StorageError: The log or the folder cannot be used.
         """
         self._address = address
         self._shards: dict[int, Shard] = {}
         with log() if callable(log) else open_log(log, settings) as opened:
             layout, layouts = opened.layout(), opened.layouts()
-        _refuse_expanded(layouts)
+        _reject_expanded(layouts)
         self._partitioner = layouts.partitioner or DEFAULT_PARTITIONER
-        opens = log if callable(log) else partial(open_log, answered_before(parse_address(log, settings)))
-        self._transactions = Transactions(opens, layout)
+        open_shard_log = log if callable(log) else partial(open_log, answered_before(parse_address(log, settings)))
+        self._transactions = Transactions(open_shard_log, layout)
         self._partitions = layout.partitions
         numbers = sorted(range(layout.partitions) if shards is None else set(shards))
         for number in numbers:
             layout.require(number)
         Path(folder).mkdir(parents=True, exist_ok=True)
-        everybody = {*nodes, address}
+        all_nodes = {*nodes, address}
         try:
             for number in numbers:
                 snapshot = Snapshot(Path(folder), layout.log_id, number)
                 self._shards[number] = Shard(
-                    opens, layout, number, snapshot, address=address, preferred=preferred_node(number, everybody)
+                    open_shard_log,
+                    layout,
+                    number,
+                    snapshot,
+                    address=address,
+                    preferred=preferred_node(number, all_nodes),
                 )
         except BaseException:
             self.close()
@@ -92,62 +103,76 @@ class Node:
         self.close()
 
     def close(self) -> None:
-        """Stop following. Requests that wait end in errors; the snapshots stay."""
+        """Stop following the shards. Waiting requests end with an error; the snapshots stay."""
         for shard in self._shards.values():
             shard.close()
         self._transactions.close()
 
     def shard_of(self, key: bytes) -> int:
-        """Return the shard of a key, as `spark_cas.route` places it: by the partitioner of the log."""
+        """Return the shard of a key, by the partitioner of the log, as `spark_cas.route` does."""
         return partition_of_key(key, self._partitions, self._partitioner)
 
     def get(self, key: bytes, *, stale: bool = False, timeout: float = REQUEST_SECONDS) -> Versioned:
-        """What a key holds.
+        """Return the value and version of a key.
 
-        A leader proves first that it still leads, so every write that was acknowledged before the call is seen
-        (linearizable). With ``stale`` any node that follows the shard answers from what it has, at once: some prefix
-        of the shard's writes. ``timeout`` is in seconds.
+        The leader first verifies that it still leads. The result therefore includes every write acknowledged before
+        the call (linearizable).
 
-        Raises NotLeaderError, whose ``leader`` is to be asked; MayBeStaleError when the proof did not come in time.
+        Args:
+            key: The key.
+            stale: If true, any node that follows the shard answers immediately, from a prefix of the shard's writes.
+            timeout: In seconds.
+
+        Raises:
+            NotLeaderError: Another node leads; ``leader`` is its address.
+            MayBeStaleError: The node could not verify in time that it still leads.
         """
         shard = self._shard_of(key)
         if stale:
             return shard.peek(key)
-        asked = Reading(key, timeout)
-        shard.ask(asked)
+        request = ReadRequest(key, timeout)
+        shard.submit(request)
         try:
-            return asked.future.result(timeout)
+            return request.future.result(timeout)
         except TimeoutError:
-            asked.future.cancel()
+            request.future.cancel()
             raise MayBeStaleError(
-                f"shard {shard.number}: within {timeout:g} s it was not proven that this node still leads it. Read "
-                f"again, or ask for what may be stale."
+                f"shard {shard.number}: this node could not verify within {timeout:g} s that it still leads. Retry, "
+                f"or request a stale read."
             ) from None
 
     def put(
         self, key: bytes, value: bytes, *, expected_version: Expected = ANY, timeout: float = REQUEST_SECONDS
     ) -> int:
-        """Set a key, if it has the expected version, and return its new version once that is committed.
+        """Set a key if it has the expected version, and return its new version after the commit.
 
-        Raises VersionMismatchError and NotLeaderError: nothing was written; UnknownOutcomeError: it may have been, or
-        may yet be. What the log raises when it cannot be used (StorageError): nothing was written.
+        Raises:
+            VersionMismatchError, NotLeaderError: Nothing was written.
+            UnknownOutcomeError: The write may be in the log, or may still be appended.
+            StorageError: The log cannot be used, and nothing was written. Other errors of the log mean the same.
         """
-        return self._await(self._asked({key: value}, {key: expected_version}, timeout), timeout)[key]
+        return self._await(self._submit({key: value}, {key: expected_version}, timeout), timeout)[key]
 
     def delete(self, key: bytes, *, expected_version: Expected = ANY, timeout: float = REQUEST_SECONDS) -> int:
-        """Remove a key, if it has the expected version, and return the offset of the deletion. Raises as `put`."""
-        return self._await(self._asked({key: None}, {key: expected_version}, timeout), timeout)[key]
+        """Delete a key if it has the expected version, and return the offset of the deletion.
+
+        Raises the errors of `put`.
+        """
+        return self._await(self._submit({key: None}, {key: expected_version}, timeout), timeout)[key]
 
     def submit(
         self, writes: Mapping[bytes, bytes | None], expected_versions: Mapping[bytes, Expected] | None = None
     ) -> "Future[dict[bytes, int]]":
-        """Begin to write keys of one shard, all or none, and return at once; the result is each one's new version.
+        """Start to write keys of one shard, all or none, and return a future with the new versions.
 
-        As `transact`, but all keys have to be of one shard: ValueError else. The future ends as `put` raises, and can
-        be cancelled until the write is on its way. What is called back when it is done runs in the shard's thread: it
-        is to be short, and to ask this node for nothing.
+        The arguments are those of `transact`, but the keys have to be in one shard. The future has the version of
+        each key, or raises the errors of `put`. A caller can cancel it until the shard starts the write. Callbacks of
+        the future run in the thread of the shard, so they must be short and must not call this node.
+
+        Raises:
+            ValueError: The keys are in several shards.
         """
-        return self._asked(writes, expected_versions or {}, REQUEST_SECONDS).future
+        return self._submit(writes, expected_versions or {}, REQUEST_SECONDS).future
 
     def transact(
         self,
@@ -156,37 +181,46 @@ class Node:
         *,
         timeout: float = REQUEST_SECONDS,
     ) -> dict[bytes, int]:
-        """Write keys of any shards in one step, if the expected versions hold, or none of them; None deletes a key.
+        """Write keys of any shards atomically if all expected versions match, and return the new versions.
 
-        Returns each key's new version. ``expected_versions`` may name keys that are not written: they still have that
-        version in the very step; on Kafka, where nothing of their shard is written, a moment before it. Where keys
-        are of several shards the node has to lead all of them, and takes over those that it does not.
+        If the keys are in several shards, the node first takes over the shards that it does not lead.
 
-        Raises as `put` does; ValueError without writes.
+        Args:
+            writes: The new values by key. None deletes the key.
+            expected_versions: The expected versions by key, also of keys that are not written. The log checks them in
+                the same atomic step. On Kafka, the node checks a shard without writes shortly before this step.
+            timeout: In seconds.
+
+        Raises:
+            ValueError: There are no writes.
+            ConditionalLogError: The errors of `put`.
         """
         expected = expected_versions or {}
         parts = self._parts(writes, expected)
         if len(parts) == 1:
-            return self._await(self._asked(writes, expected, timeout), timeout)
+            return self._await(self._submit(writes, expected, timeout), timeout)
         return self._transactions.run(parts, timeout)
 
     def lead(self, shard: int, *, timeout: float = REQUEST_SECONDS) -> None:
-        """Become the shard's leader, and return once it is: for who found that the leader does not answer.
+        """Become the leader of a shard, for example because its leader does not respond.
 
-        It waits until the term of another node is two seconds old, so that no two depose each other in a loop.
+        The call first waits until the term of the current leader is two seconds old, so that two nodes do not replace
+        each other in a loop.
 
-        Raises NotLeaderError when another node took over meanwhile; StorageError.
+        Raises:
+            NotLeaderError: Another node became the leader, or the time ran out.
+            StorageError: The log cannot be used.
         """
-        asked = Leading(timeout)
-        self._shards[shard].ask(asked)
+        request = LeadRequest(timeout)
+        self._shards[shard].submit(request)
         try:
-            asked.future.result(timeout)
+            request.future.result(timeout)
         except TimeoutError:
-            asked.future.cancel()
+            request.future.cancel()
             raise self._shards[shard].leadership.not_leader() from None
 
     def status(self) -> tuple[ShardStatus, ...]:
-        """How the shards stand that this node follows, in order. Asks nobody."""
+        """Return the status of each shard that this node follows, without any request to other nodes or the log."""
         return tuple(shard.status() for shard in self._shards.values())
 
     def _shard_of(self, key: bytes) -> Shard:
@@ -194,16 +228,17 @@ class Node:
         shard = self._shards.get(number)
         if shard is None:
             raise NotLeaderError(
-                f"shard {number} is not followed by node {self._address}. Nothing was written. Ask another node."
+                f"shard {number} is not followed by node {self._address}. Nothing was written. Send the request to "
+                f"another node."
             )
         return shard
 
     def _parts(
         self, writes: Mapping[bytes, bytes | None], expected: Mapping[bytes, Expected]
     ) -> list[tuple[Shard, Writes]]:
-        """By shard, in their order."""
+        """Return the writes of each shard, ordered by shard."""
         if not writes or LEADER_KEY in writes:
-            msg = f"a write has at least one key, and none that is {LEADER_KEY!r}, which names leaders"
+            msg = f"expected at least one key, and not {LEADER_KEY!r}, which names leaders"
             raise ValueError(msg)
         if len(writes) == 1 and writes.keys() >= expected.keys():
             (key,) = writes
@@ -220,36 +255,37 @@ class Node:
             for number in sorted({*values, *versions})
         ]
 
-    def _asked(
+    def _submit(
         self, writes: Mapping[bytes, bytes | None], expected: Mapping[bytes, Expected], timeout: float
-    ) -> Writing:
+    ) -> WriteRequest:
         parts = self._parts(writes, expected)
         if len(parts) > 1:
-            msg = "all keys of one write have to be of one shard; transact takes keys of several"
+            msg = "expected keys of one shard. Nothing was written. Use transact for keys of several shards"
             raise ValueError(msg)
         ((shard, part),) = parts
-        asked = Writing(part, timeout)
-        shard.ask(asked)
-        return asked
+        request = WriteRequest(part, timeout)
+        shard.submit(request)
+        return request
 
     @staticmethod
-    def _await(asked: Writing, timeout: float) -> dict[bytes, int]:
+    def _await(request: WriteRequest, timeout: float) -> dict[bytes, int]:
         try:
-            return asked.future.result(timeout)
+            return request.future.result(timeout)
         except TimeoutError:
-            if asked.future.cancel():
+            if request.future.cancel():
                 raise StorageError(
-                    f"the shard's leader did not come to the write within {timeout:g} s. Nothing was written."
+                    f"the leader of the shard did not start the write within {timeout:g} s. Nothing was written. "
+                    f"Retry it."
                 ) from None
             raise UnknownOutcomeError(
-                f"the write was begun, and after {timeout:g} s it is not known whether it is in the log. Read the "
-                f"key to find out."
+                f"the write did not end within {timeout:g} s. It may be in the log, or may still be appended. Read "
+                f"the key to check."
             ) from None
 
 
-def _refuse_expanded(layouts: Layouts) -> None:
+def _reject_expanded(layouts: Layouts) -> None:
     if layouts.expansions:
         raise LayoutChangedError(
-            "partitions were added to this log since it was made, so keys lie in other shards than before. The store "
-            "takes a log that keeps its partitions: copy what it holds to a new one."
+            "partitions were added to this log, so some keys are now in other shards. The store rejects such a log, "
+            "and wrote nothing. Copy the records to a new log."
         )

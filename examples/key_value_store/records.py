@@ -1,7 +1,8 @@
-"""How the store's writes lie in the log: one record a key, as any reader of a changelog has it, and who leads.
+"""The records of the store: one record for each write, and leader records.
 
-A write is a record of its key and value, a deletion a record without a value. A leader record says which node leads
-the shard from there on: its key is reserved, and it has no value, so that a state has no row of it.
+A write is a record with its key and value. A deletion is a record without a value. Any reader of a changelog can read
+both. A leader record names the node that leads the shard from that offset on. It has a reserved key and no value, so
+it adds no row to the state.
 """
 
 from collections.abc import Sequence
@@ -22,14 +23,14 @@ READ_COLUMNS = ("key", "value", "headers")
 
 
 def table_of(writes: Sequence[tuple[bytes, bytes | None]]) -> pa.Table:
-    """Writes in their order, as records in `RECORDS`."""
+    """Return writes as records in the `RECORDS` schema, in the same order."""
     keys = pa.array([key for key, _ in writes], pa.binary())
     values = pa.array([value for _, value in writes], pa.binary())
     return _table(keys, values, pa.nulls(len(writes), HEADERS))
 
 
 def leader_record(address: str) -> pa.Table:
-    """The record that names a leader."""
+    """Return the record that makes the node at ``address`` the leader."""
     headers = pa.array([[{"key": _LEADER_HEADER, "value": address.encode()}]], HEADERS)
     return _table(pa.array([LEADER_KEY], pa.binary()), pa.nulls(1, pa.binary()), headers)
 
@@ -41,7 +42,7 @@ def _table(keys: pa.Array, values: pa.Array, headers: pa.Array) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads a shard, and since which offset."""
+    """The leader of a shard, and the offset of its leader record."""
 
     address: str
     offset: int
@@ -49,35 +50,35 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What records at consecutive offsets do to a state."""
+    """The effect of records at consecutive offsets on a state."""
 
     keys: dict[bytes, tuple[bytes | None, int]]
-    """Of each key the newest value, None for a deletion, and its offset."""
+    """The newest value and its offset, by key. The value of a deleted key is None."""
     leader: Leader | None = None
-    """The newest leader among them."""
+    """The newest leader that the records name."""
 
     @classmethod
     def read(cls, base_offset: int, records: pa.RecordBatch) -> "Changes":
-        """Return the changes of records of any producer, the first at ``base_offset``.
+        """Return the changes in records of any producer; the first record is at ``base_offset``.
 
-        Records without a key change nothing. Records without the column ``headers`` name no leader.
+        Records without a key change nothing. Without the column ``headers``, the records name no leader.
         """
         keys, values = records.column("key").to_pylist(), records.column("value").to_pylist()
-        found = {key: (value, base_offset + at) for at, (key, value) in enumerate(zip(keys, values, strict=True))}
-        found.pop(None, None)
+        latest = {key: (value, base_offset + at) for at, (key, value) in enumerate(zip(keys, values, strict=True))}
+        latest.pop(None, None)
         leader = None
-        if found.pop(LEADER_KEY, None) and "headers" in records.schema.names:
-            named = pc.indices_nonzero(pc.equal(records.column("key"), pa.scalar(LEADER_KEY, pa.binary())))
-            for at in reversed(named.to_pylist()):
+        if latest.pop(LEADER_KEY, None) and "headers" in records.schema.names:
+            leader_rows = pc.indices_nonzero(pc.equal(records.column("key"), pa.scalar(LEADER_KEY, pa.binary())))
+            for at in reversed(leader_rows.to_pylist()):
                 address = _leader_in(records.column("headers")[at].as_py() or [])
                 if address is not None:
                     leader = Leader(address, base_offset + at)
                     break
-        return cls(found, leader)
+        return cls(latest, leader)
 
 
 def _leader_in(headers: list[dict[str, Any]]) -> str | None:
-    """The address in the headers of a leader record; None where somebody else used the key."""
+    """Return the address in the headers of a leader record; None if another producer used the key."""
     for header in headers:
         if header and header["key"] == _LEADER_HEADER and header["value"] is not None:
             return str(header["value"], errors="replace")

@@ -1,4 +1,4 @@
-"""Which writes of a batch hold, and what is appended for them: pure, and the same whoever asks."""
+"""Choose which writes of a batch to accept. Pure functions: equal arguments give equal batches."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from spark_cas.core.records import RECORD_OVERHEAD_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """Writes that hold all or not at all."""
+    """Writes that the store applies together or not at all."""
 
     values: Mapping[bytes, bytes | None]
-    """None deletes the key."""
+    """The new values by key. None deletes the key."""
     expected: Mapping[bytes, Expected]
-    """The versions that keys have to have, those that are written or others."""
+    """The expected versions by key. The keys may be written here or not."""
 
     def largest_record(self) -> int:
-        """The size of the largest record, in bytes."""
+        """Return the size of the largest record, in bytes."""
         largest = 0
         for key, value in self.values.items():
             size = len(key) + (0 if value is None else len(value))
@@ -27,37 +27,40 @@ class Writes:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Writes that hold."""
+    """The verdict on writes whose expected versions match."""
 
     first: int
-    """Where the first of them lies in the batch; the others follow."""
+    """The position of the first of these records in the batch. The other records follow it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Writes of which a key has another version than they expect."""
+    """The verdict on writes if a key does not have its expected version."""
 
     key: bytes
     expected: Expected
     actual: int | None
-    """The version that the key has; where ``in_batch``, the place of its record in the batch."""
+    """The current version of the key. If ``in_batch``, the position of its record in the batch."""
     in_batch: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is appended in one step, and what each of those who wrote is told once that is committed."""
+    """The records of one append, and the verdict on each request."""
 
     records: list[tuple[bytes, bytes | None]]
     verdicts: list[Accepted | Mismatch]
 
 
 def decide(requests: Sequence[Writes], version_of: Callable[[bytes], int | None]) -> Batch:
-    """Take writes in their order, each on the state that those before it left.
+    """Return the batch of these requests. Each one sees the state after the accepted requests before it.
 
-    ``version_of`` tells the version of a key before the batch, None of one that is absent. A version within the batch
-    is not known to anybody yet, so who expects any of a key that the batch wrote is refused; a key that it deleted is
-    absent.
+    An earlier request of the same batch may have written a key. Its new version is not known yet, so a request that
+    expects any version of this key is rejected. If the earlier request deleted the key, the key is absent.
+
+    Args:
+        requests: The requests, in order.
+        version_of: Returns the version of a key before the batch; None if the key is absent.
     """
     batch = Batch([], [])
     written: dict[bytes, int] = {}

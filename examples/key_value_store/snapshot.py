@@ -1,7 +1,7 @@
-"""The state of one shard at one node, in SQLite: keys, and the upcoming offset in the same local transaction.
+"""The state of one shard at one node, in SQLite. One local transaction updates the keys and the upcoming offset.
 
-The log has everything that is here, so a commit need not be on the disk: after a power cut the file is as of an
-earlier one (WAL), and the log is read on from the offset that it names.
+The log contains all of this data, so a commit does not have to reach the disk. After a power failure the file may
+have an earlier state (WAL). The node then resumes from the offset in the file.
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ from key_value_store.records import Changes, Leader
 from key_value_store.values import ABSENT, Versioned
 from spark_cas.core.errors import LogNotSharedError, StorageError
 
-_MAKE = """
+_CREATE_TABLES = """
 CREATE TABLE IF NOT EXISTS keys (key BLOB PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS shard (
     only INTEGER PRIMARY KEY CHECK (only = 0), log_id TEXT NOT NULL, shard INTEGER NOT NULL,
@@ -29,69 +29,75 @@ _BUSY_SECONDS = 10.0
 
 
 class Snapshot:
-    """One shard's state. Its writer is one thread at a time; `peek` may be called by any other meanwhile.
+    """The state of one shard. One thread at a time may write; other threads may call `peek` at any time.
 
-    ``upcoming_offset`` is how far the log was applied, exclusive. A deletion that was not applied was appended after
-    ``current_ms``, in milliseconds since 1970.
+    The snapshot includes all records below ``upcoming_offset``, and all deletions before ``current_ms``, in
+    milliseconds since 1970.
     """
 
     def __init__(self, folder: Path, log_id: str, shard: int) -> None:
-        """Open the snapshot of a shard, or make an empty one. Raises LogNotSharedError when it is of another log."""
+        """Open or create the snapshot of a shard. Raises LogNotSharedError if it belongs to another log or shard."""
         self._path = folder / f"shard-{shard:05d}.sqlite"
         self._lock = Lock()
         with self._errors():
             self._writer, self._reader = self._connect(), self._connect()
             self._writer.execute("PRAGMA journal_mode = WAL")
             self._writer.execute("PRAGMA synchronous = NORMAL")
-            self._writer.executescript(_MAKE)
+            self._writer.executescript(_CREATE_TABLES)
             self._writer.execute("INSERT OR IGNORE INTO shard VALUES (0, ?, ?, 0, NULL, NULL, 0)", (log_id, shard))
-            found = self._writer.execute("SELECT * FROM shard").fetchone()
-        _, held_id, held_shard, self.upcoming_offset, leader, leader_offset, self.current_ms = found
+            row = self._writer.execute("SELECT * FROM shard").fetchone()
+        _, stored_id, stored_shard, self.upcoming_offset, leader, leader_offset, self.current_ms = row
         self.leader = None if leader is None else Leader(leader, leader_offset)
-        """The newest that the log named below the upcoming offset."""
-        if (held_id, held_shard) != (log_id, shard):
+        """The newest leader in the records below the upcoming offset."""
+        if (stored_id, stored_shard) != (log_id, shard):
             self.close()
             raise LogNotSharedError(
-                f"{self._path} is the snapshot of another log than the one that was opened. Give the node a folder "
-                f"of its own, or remove this one: the state is read from the log again."
+                f"the snapshot {self._path} belongs to another log or shard. Nothing was written. Use another folder "
+                f"for this node, or delete this one; the node then rebuilds its state from the log."
             )
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._reader.close()
             self._writer.close()
 
     def apply(self, changes: Changes, upcoming_offset: int, current_ms: int | None = None) -> None:
-        """Take over what lies in the log between the upcoming offset and the new one, all of it or nothing.
+        """Apply the changes between the current upcoming offset and the new one atomically.
 
-        ``current_ms`` is a time at which the log had no more, milliseconds since 1970; None: it is as before.
-        Raises StorageError, also where another process has written to the file.
+        Args:
+            changes: The changes of these records.
+            upcoming_offset: The new upcoming offset.
+            current_ms: A time at which the log had no other records, in milliseconds since 1970; None to keep the
+                last one.
+
+        Raises:
+            StorageError: The file cannot be used, or another process has written to it.
         """
         leader = changes.leader or self.leader
         current_ms = self.current_ms if current_ms is None else current_ms
         puts = [(key, value, offset) for key, (value, offset) in changes.keys.items() if value is not None]
-        gone = [(key,) for key, (value, _) in changes.keys.items() if value is None]
-        with self._moving(upcoming_offset, leader, current_ms):
+        deleted = [(key,) for key, (value, _) in changes.keys.items() if value is None]
+        with self._transition(upcoming_offset, leader, current_ms):
             self._writer.executemany(_PUT, puts)
-            self._writer.executemany("DELETE FROM keys WHERE key = ?", gone)
+            self._writer.executemany("DELETE FROM keys WHERE key = ?", deleted)
 
     def forget(self) -> None:
-        """Begin anew, with nothing. Raises as `apply`."""
-        with self._moving(0, None, self.current_ms):
+        """Remove all keys, and set the upcoming offset to 0. Raises the errors of `apply`."""
+        with self._transition(0, None, self.current_ms):
             self._writer.execute("DELETE FROM keys")
 
     def get(self, key: bytes) -> Versioned:
-        """What a key holds, as the writer's thread sees it."""
+        """Return the value and version of a key. Only the writing thread may call this."""
         with self._errors():
             return _get(self._writer, key)
 
     def version_of(self, key: bytes) -> int | None:
-        """The version of a key, None of one that is absent."""
+        """Return the version of a key; None if it is absent."""
         return self.get(key).version
 
     def peek(self, key: bytes) -> Versioned:
-        """What a key holds, to any thread, whatever the writer is at."""
+        """Return the value and version of a key. Any thread may call this at any time."""
         with self._lock, self._errors():
             return _get(self._reader, key)
 
@@ -99,8 +105,8 @@ class Snapshot:
         return sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
     @contextmanager
-    def _moving(self, upcoming_offset: int, leader: Leader | None, current_ms: int) -> Iterator[None]:
-        """What is written until the end of the block is the state as of that offset."""
+    def _transition(self, upcoming_offset: int, leader: Leader | None, current_ms: int) -> Iterator[None]:
+        """Commit the writes of the block together with the new upcoming offset."""
         to = (upcoming_offset, leader and leader.address, leader and leader.offset, current_ms)
         with self._errors(), self._transaction() as execute:
             moved = execute(
@@ -110,7 +116,7 @@ class Snapshot:
             )
             if moved.rowcount != 1:
                 raise StorageError(
-                    f"{self._path} was written by another process. Give each node a folder of its own."
+                    f"another process has written to the snapshot {self._path}. Use a separate folder for each node."
                 )
             yield
         self.upcoming_offset, self.leader, self.current_ms = upcoming_offset, leader, current_ms
@@ -132,11 +138,11 @@ class Snapshot:
             yield
         except sqlite3.Error as error:
             raise StorageError(
-                f"the snapshot {self._path} cannot be used: {error}. Make room, or remove it while no node uses it: "
-                f"the state is read from the log again."
+                f"SQLite failed on the snapshot {self._path}: {error}. Free disk space, or stop the node and delete "
+                f"the snapshot; the node then rebuilds its state from the log."
             ) from None
 
 
 def _get(connection: sqlite3.Connection, key: bytes) -> Versioned:
-    found = connection.execute("SELECT value, version FROM keys WHERE key = ?", (key,)).fetchone()
-    return ABSENT if found is None else Versioned(*found)
+    row = connection.execute("SELECT value, version FROM keys WHERE key = ?", (key,)).fetchone()
+    return ABSENT if row is None else Versioned(*row)

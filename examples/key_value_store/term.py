@@ -1,6 +1,6 @@
-"""A term of leadership: a job whose claim stays, and whose chunks are the leader's batches.
+"""A term of leadership: a job that keeps its claim, and appends each batch of the leader as a chunk.
 
-There is one claim for many batches, so each costs one append. A term that was refused anything is over.
+One claim serves many batches, so a batch costs one append. A term ends with its first rejected append.
 """
 
 import uuid
@@ -18,7 +18,7 @@ from spark_cas.log.backend import Backend
 
 
 class Term:
-    """What a leader appends to its shard, one batch after the other."""
+    """The appends of a leader to its shard, one batch after the other."""
 
     def __init__(self, log: Backend, claim: Claim, address: str) -> None:
         self._log = log
@@ -26,12 +26,12 @@ class Term:
         self._digest = RunningDigest()
         self._claim = claim
 
-    def seen_to(self, end_offset: int) -> None:
-        """All that others appended below this offset was applied: the next batch is expected there."""
+    def advance_to(self, end_offset: int) -> None:
+        """Expect the next batch at this offset, after the node has applied all records of other writers below it."""
         self._claim = self._claim.seen_to(end_offset)
 
     def append(self, records: pa.Table) -> Outcome:
-        """Append a batch whole, where the one before it ended. Raises as `Log.append`."""
+        """Append a batch atomically at the end of the previous one. Raises the errors of `Log.append`."""
         chunk = term_chunk(records, self._address, self._digest)
         outcome = self._log.append(self._claim, chunk)
         if isinstance(outcome, Appended):
@@ -39,10 +39,11 @@ class Term:
         return outcome
 
     def prove(self) -> Outcome:
-        """Show that nobody claimed the shard since, where claims can be fenced: an append that moves no offset.
+        """Verify that no other node has claimed the shard since, with an append that adds no record.
 
-        Brokers commit it together, where an end is what one of them tells. Elsewhere a claim is advice, and the end
-        has to be looked at as well.
+        This is a proof only if the log can fence claims. There, the brokers commit the empty append together, but a
+        single broker reports an end offset and may be stale. In other logs claims are advisory, and the caller also
+        has to check the end offset.
         """
         before = self._claim.progress
         if before is None:
@@ -54,16 +55,17 @@ class Term:
             digest=before.digest,
             complete=False,
             task=before.task,
-            # As in the entry that is there, so that the claim stays as it is.
+            # The time of the existing ledger entry, so that the claim does not change.
             time_ms=before.committed_at_ms,
         )
         return self._log.append(self._claim, chunk)
 
 
 def begin_term(log: Backend, layout: Layout, shard: int, address: str, upcoming_offset: int) -> Term | Refusal:
-    """Claim a shard for a new term; refused as `Log.claim` does. What was appended meanwhile is applied next.
+    """Claim a shard for a new term, or return the rejection of `Log.claim`.
 
-    Raises as `Log.claim`.
+    The caller then applies the records that other writers appended before the claim. Raises the errors of
+    `Log.claim`.
     """
     plan = Plan(
         job=f"kv-{shard}-{uuid.uuid4().hex[:12]}",
@@ -77,7 +79,7 @@ def begin_term(log: Backend, layout: Layout, shard: int, address: str, upcoming_
 
 
 def term_chunk(records: pa.Table, address: str, digest: RunningDigest) -> Chunk:
-    """Records as the next chunk of a job whose rows before them were hashed by ``digest``, which goes on."""
+    """Return records as the next chunk of a job, and update ``digest``, which covers the rows before them."""
     for batch in records.to_batches():
         digest.update(batch)
     return Chunk(

@@ -1,9 +1,9 @@
-"""A transaction over keys of several shards: one whole load at the offsets that all of them were applied up to.
+"""A transaction over keys of several shards: one atomic load with an expected offset for each shard.
 
-The node leads all of them, and appends nothing else to any meanwhile. So the expected offsets are those at which the
-versions were compared, and a shard that another node has appended to since refuses the load as a whole. A shard that
-gets no record is only looked at, and a broker that was deposed may tell an old end: that this node leads it is proven
-before.
+The node leads all of these shards and pauses other appends to them. It compares the versions at the expected offsets.
+If another node has appended to one of these shards since, the log rejects the whole load. For a shard without new
+records the log only checks the end offset, and a demoted broker may report a stale one. The node therefore verifies
+first that it still leads this shard.
 """
 
 import time
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Lock
 
-from key_value_store.batching import Holding
+from key_value_store.batching import HoldRequest
 from key_value_store.records import table_of
 from key_value_store.rules import Batch, Mismatch, Writes, decide
 from key_value_store.shard import Shard
@@ -35,7 +35,7 @@ from spark_cas.log.patience import within
 
 
 class Transactions:
-    """Those of one node, one after the other, over a log of their own."""
+    """The transactions of one node. They run one after the other, over a separate connection to the log."""
 
     def __init__(self, open_log: Callable[[], Backend], layout: Layout) -> None:
         self._open_log = open_log
@@ -44,31 +44,37 @@ class Transactions:
         self._log: Backend | None = None
 
     def run(self, parts: Sequence[tuple[Shard, Writes]], timeout: float) -> dict[bytes, int]:
-        """Append each shard's writes in one step with the others, or nothing; return each key's new version.
+        """Append the writes of all shards atomically, and return the new version of each key.
 
-        ``parts`` are in the order of their shards, as in every node. Raises VersionMismatchError, NotLeaderError,
-        StorageError: nothing was written; UnknownOutcomeError.
+        Args:
+            parts: The writes of each shard, ordered by shard. All nodes use this order.
+            timeout: In seconds.
+
+        Raises:
+            VersionMismatchError, NotLeaderError, StorageError: Nothing was written.
+            UnknownOutcomeError: The transaction may be in the log.
         """
         deadline = time.monotonic() + timeout
         if not self._turn.acquire(timeout=timeout):
             raise StorageError(
-                f"other transactions of this node took all of the {timeout:g} s. Nothing was written. Try again."
+                f"the transaction waited {timeout:g} s for other transactions of this node. Nothing was written. "
+                f"Retry it."
             )
         try:
             self._log = self._log or self._open_log()
             return _transact(self._log, self._layout, parts, deadline)
         except UnknownOutcomeError:
-            self._let_go()
+            self._close_log()
             raise
         finally:
             self._turn.release()
 
     def close(self) -> None:
-        """Let go of the log, once what is at work has come to its end."""
+        """Close the log after the running transaction has ended."""
         with self._turn:
-            self._let_go()
+            self._close_log()
 
-    def _let_go(self) -> None:
+    def _close_log(self) -> None:
         if self._log is not None:
             self._log.__exit__(None, None, None)
         self._log = None
@@ -78,15 +84,15 @@ def _transact(
     log: Backend, layout: Layout, parts: Sequence[tuple[Shard, Writes]], deadline: float
 ) -> dict[bytes, int]:
     while True:
-        with ExitStack() as held, within(max(0.0, deadline - time.monotonic())):
+        with ExitStack() as stack, within(max(0.0, deadline - time.monotonic())):
             for shard, _ in parts:
-                held.enter_context(_held(shard, deadline))
+                stack.enter_context(_paused(shard, deadline))
             batches = {shard.number: decide([writes], shard.snapshot.version_of) for shard, writes in parts}
             mismatch = _mismatch(parts, batches)
             if mismatch is not None:
-                shard, found = mismatch
+                shard, verdict = mismatch
                 if shard.leadership.prove():
-                    raise shard.mismatch(found, 0)
+                    raise shard.mismatch_error(verdict, 0)
             elif all(shard.leadership.prove() for shard, _ in parts if not batches[shard.number].records):
                 versions = _append(log, layout, [shard for shard, _ in parts], batches)
                 if versions is not None:
@@ -96,11 +102,11 @@ def _transact(
 
 
 @contextmanager
-def _held(shard: Shard, deadline: float) -> Iterator[None]:
-    """The shard is led by this node, and appends nothing by itself."""
-    holding = Holding(deadline - time.monotonic())
+def _paused(shard: Shard, deadline: float) -> Iterator[None]:
+    """Become the leader of the shard, and pause its own appends during the block."""
+    holding = HoldRequest(deadline - time.monotonic())
     try:
-        shard.ask(holding)
+        shard.submit(holding)
         try:
             holding.future.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
@@ -122,7 +128,7 @@ def _mismatch(parts: Sequence[tuple[Shard, Writes]], batches: Mapping[int, Batch
 def _append(
     log: Backend, layout: Layout, shards: Sequence[Shard], batches: Mapping[int, Batch]
 ) -> dict[bytes, int] | None:
-    """Append all of it; None where another node came in between: nothing is visible, and it may be tried anew."""
+    """Append all records. Return None if the log rejected them, and nothing is visible; the caller may retry."""
     written = [shard for shard in shards if batches[shard.number].records]
     began_ms = clock.now_ms()
     try:
@@ -137,21 +143,21 @@ def _append(
         raise
     except ConditionalLogError as error:
         _step_down(shards)
-        # What is there no more may have been committed before it was lost.
+        # The log may have committed the records before it lost them.
         if isinstance(error, RefusedError) and not isinstance(error, TruncatedError | ProgressLostError):
             return None
         raise UnknownOutcomeError(
-            f"it is not known whether the transaction is in the log, whole, or is not: {error.message} Read its keys "
-            f"to find out."
+            f"the outcome of the transaction is unknown: {error.message} The log contains all of its writes or none. "
+            f"Read its keys to check."
         ) from None
     versions: dict[bytes, int] = {}
     for shard in written:
         outcome, records = outcomes.get(shard.number), batches[shard.number].records
-        if not isinstance(outcome, Appended):  # then none is
+        if not isinstance(outcome, Appended):  # then the log has none of the records
             _step_down(shards)
             return None
         if shard.committed(records, outcome.range, began_ms):
-            shard.leadership.go_on_at(outcome.range.end_offset)
+            shard.leadership.advance_to(outcome.range.end_offset)
         versions.update({key: outcome.range.base_offset + place for place, (key, _) in enumerate(records)})
     return versions
 
@@ -162,4 +168,4 @@ def _step_down(shards: Sequence[Shard]) -> None:
         try:
             shard.leadership.follower.look()
         except ConditionalLogError:
-            continue  # its own thread tells of it
+            continue  # the status of the shard shows the error

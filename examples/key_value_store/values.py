@@ -1,4 +1,4 @@
-"""What the store takes and gives: keys with versions, and how a shard stands."""
+"""The values that the store returns: keys with versions, and the status of a shard."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -10,50 +10,50 @@ class _Anything(Enum):
 
 
 ANY: Final = _Anything.ANY
-"""Of a write: whatever version its key has."""
+"""A write accepts any version of its key."""
 
 Expected = int | None | Literal[_Anything.ANY]
-"""The version that a key has to have: the offset of its record, None for an absent key, `ANY` for no matter."""
+"""The version that a write expects: the offset of the key's record, None for an absent key, or `ANY`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """What a key holds."""
+    """The value and version of a key."""
 
     value: bytes | None
-    """None when the key is absent."""
+    """None if the key is absent."""
     version: int | None
-    """The offset of the key's record in its shard (KIP-27), which only ever rises; None when the key is absent."""
+    """The offset of the key's record in its shard (KIP-27), which only increases; None if the key is absent."""
 
 
 ABSENT: Final = Versioned(None, None)
-"""What a key holds that is not there."""
+"""The value and version of an absent key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """How one shard stands at one node."""
+    """The status of one shard at one node."""
 
     shard: int
     """The partition of the log."""
     leads: bool
-    """Whether this node leads it, as far as it knows."""
+    """Whether this node leads the shard, as far as it knows."""
     leader: str | None
-    """The address of the node that leads it, as far as is known: a hint, which may be wrong."""
+    """The address of the leader, as far as the node knows. It is a hint and may be wrong."""
     upcoming_offset: int
-    """Up to here the node has applied the log, exclusive."""
+    """The node has applied all records below this offset."""
     end_offset: int
-    """The end of the partition that the node saw last."""
+    """The end offset of the partition when the node last read it."""
     writes: int
-    """Keys written since the node was opened, as far as acknowledged."""
+    """The number of acknowledged keys written since the node was opened."""
     refused: int
-    """Writes that were definitely refused since then: not the leader, another version, a log that fails."""
+    """The number of rejected writes since then: not the leader, a version mismatch, or a failed log."""
     unknown: int
-    """Writes of which it is not known whether they are in the log."""
+    """The number of writes with an unknown outcome."""
     error: str | None
-    """Why the node cannot follow the shard now, or could not lead it the last time, as the text of an error."""
+    """The error of the last failed attempt to follow or lead the shard; None after a success."""
 
     @property
     def lag(self) -> int:
-        """Offsets that the node has yet to apply."""
+        """The number of offsets that the node has not applied yet."""
         return max(0, self.end_offset - self.upcoming_offset)

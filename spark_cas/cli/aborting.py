@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
-from spark_cas.log.load.granting import abort_job
+from spark_cas.log.load.locking import abort_job
 
 
 def abort(
@@ -17,8 +17,8 @@ def abort(
 ) -> None:
     """End an abandoned load that blocks other loads: release its load lock, and abort its invisible rows."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
-        grant = abort_job(source, job)
-    had = "undecided rows" if grant is None else f"the load lock of partitions {grant.told_partitions}"
+        lock = abort_job(source, job)
+    had = "undecided rows" if lock is None else f"the load lock of partitions {lock.told_partitions}"
     typer.echo(
         f"job {job} had {had} on {source.topic}. It was aborted, and other loads can start. Its visible rows stay. "
         f"If you run the same load again, it resumes after them"

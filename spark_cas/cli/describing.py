@@ -7,7 +7,7 @@ from rich.table import Table
 
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
 from spark_cas.cli.tables import add_row, console, table_of
-from spark_cas.core.grants import Grants
+from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.plan import Layout
 from spark_cas.log.backend import Backend
 from spark_cas.log.clock import time_text
@@ -54,7 +54,7 @@ def describe(
         layout = source.layout()
         kept = _offsets_table(source, layout)
         jobs = _jobs_table(source, layout)
-        grants = source.grants()
+        load_locks = source.load_locks()
         undecided = _undecided_table(source)
     screen = console()
     head = f"{source.topic}: {layout.partitions:,} partitions, layout epoch {layout.epoch}, log id {layout.log_id}"
@@ -64,8 +64,8 @@ def describe(
         screen.print(jobs)
     else:
         screen.print("no jobs")
-    if grants.held:
-        screen.print(_grants_table(grants))
+    if load_locks.held:
+        screen.print(_load_lock_table(load_locks))
     if undecided.row_count:
         screen.print(undecided)
 
@@ -101,8 +101,8 @@ def _undecided_table(source: Backend) -> Table:
     return table
 
 
-def _grants_table(grants: Grants) -> Table:
-    table = table_of("grant of job", "partitions", "since")
-    for grant in grants.held:
-        add_row(table, grant.job, grant.told_partitions, time_text(grant.granted_at_ms))
+def _load_lock_table(load_locks: LoadLocks) -> Table:
+    table = table_of("lock of job", "partitions", "since")
+    for lock in load_locks.held:
+        add_row(table, lock.job, lock.told_partitions, time_text(lock.granted_at_ms))
     return table

@@ -5,8 +5,8 @@ import sys
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-_TEXT = frozenset({"job", "complete", "newest chunk", "grant of job", "undecided job", "since"})
-_LONG = frozenset({"job", "newest chunk", "grant of job", "undecided job"})
+_TEXT = frozenset({"job", "complete", "newest chunk", "lock of job", "undecided job", "since"})
+_LONG = frozenset({"job", "newest chunk", "lock of job", "undecided job"})
 
 
 def table_of(*columns: str) -> Table:

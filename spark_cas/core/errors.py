@@ -9,7 +9,7 @@
     │   ├── FencedError         stop: a newer writer of the same job is active
     │   ├── ProgressLostError   compare the log and the input by hand
     │   ├── LayoutChangedError  route the rows again and write them
-    │   ├── GrantedError        run the same job after the active load is complete
+    │   ├── LoadInProgressError  run the same job after the active load is complete
     │   ├── NotLeaderError      send the request to the leader of the shard
     │   └── VersionMismatchError  read the key, then write with its present version
     ├── UnknownOutcomeError     run the same job again: it checks the log first
@@ -17,7 +17,7 @@
     ├── InputError              (also a ValueError) nothing was appended; correct the input or the call
     │   ├── OptionError
     │   ├── SchemaError
-    │   ├── ClaimError
+    │   ├── ExpectedOffsetError
     │   ├── RecordTooLargeError
     │   ├── NotRoutedError
     │   ├── InputChangedError
@@ -62,7 +62,7 @@ class ErrorKind(StrEnum):
     UNKNOWN_OUTCOME = "UNKNOWN_OUTCOME"
     OPTION = "OPTION"
     SCHEMA = "SCHEMA"
-    CLAIM = "CLAIM"
+    BAD_EXPECTED_OFFSET = "BAD_EXPECTED_OFFSET"
     RECORD_TOO_LARGE = "RECORD_TOO_LARGE"
     NOT_ROUTED = "NOT_ROUTED"
     INPUT_CHANGED = "INPUT_CHANGED"
@@ -78,7 +78,7 @@ class ErrorKind(StrEnum):
     BATCH_TOO_LARGE = "BATCH_TOO_LARGE"
     SPARK_SETUP = "SPARK_SETUP"
     INPUT_UNREADABLE = "INPUT_UNREADABLE"
-    GRANTED = "GRANTED"
+    LOAD_IN_PROGRESS = "LOAD_IN_PROGRESS"
     NOT_LEADER = "NOT_LEADER"
     VERSION_MISMATCH = "VERSION_MISMATCH"
     MAY_BE_STALE = "MAY_BE_STALE"
@@ -137,10 +137,10 @@ class LayoutChangedError(RefusedError):
     kind = ErrorKind.LAYOUT_CHANGED
 
 
-class GrantedError(RefusedError):
+class LoadInProgressError(RefusedError):
     """Another load holds the lock of the same partitions. Nothing was planned."""
 
-    kind = ErrorKind.GRANTED
+    kind = ErrorKind.LOAD_IN_PROGRESS
 
 
 class NotLeaderError(RefusedError):
@@ -194,10 +194,10 @@ class SchemaError(InputError):
     kind = ErrorKind.SCHEMA
 
 
-class ClaimError(InputError):
+class ExpectedOffsetError(InputError):
     """A row has an impossible expected offset: no offset, or not above that of the previous row."""
 
-    kind = ErrorKind.CLAIM
+    kind = ErrorKind.BAD_EXPECTED_OFFSET
 
 
 class RecordTooLargeError(InputError):

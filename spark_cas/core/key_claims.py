@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_cas.core.chunks import Chunk
-from spark_cas.core.errors import ClaimError
+from spark_cas.core.errors import ExpectedOffsetError
 from spark_cas.core.outcome import KeyConflict, Truncated
 from spark_cas.core.readable import readable
 from spark_cas.core.row_claims import given_claims
@@ -17,11 +17,11 @@ _LONGEST_KEY = 60
 
 
 def check_keys(keys: pa.Array, claims: pa.Array, first_row: int) -> None:
-    """Raise ClaimError, with the row number, if a row has an expected offset but no key."""
+    """Raise ExpectedOffsetError, with the row number, if a row has an expected offset but no key."""
     rows, _ = given_claims(claims)
     wrong = np.flatnonzero(pc.is_null(keys.take(pa.array(rows))).to_numpy(zero_copy_only=False))
     if len(wrong):
-        raise ClaimError(
+        raise ExpectedOffsetError(
             f"row {first_row + int(rows[wrong[0]])} of the partition has no key, and expects (with compare=key) that "
             f"nothing happened to its key. Nothing of its chunk was appended. Give it a key, or null in the column "
             f"expected_offset, which asks for no check."

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
-from spark_cas.core.errors import ClaimError
+from spark_cas.core.errors import ExpectedOffsetError
 from spark_cas.core.outcome import RowConflict
 from spark_cas.core.records import RECORDS
 
@@ -47,14 +47,14 @@ def check_rising(claims: pa.Array, first_row: int, above: int = NO_CHECK) -> int
         above: The highest expected offset of all earlier rows. The first offset must be greater.
 
     Raises:
-        ClaimError: An offset is not greater than the previous one. The message names the row.
+        ExpectedOffsetError: An offset is not greater than the previous one. The message names the row.
     """
     rows, expected = given_claims(claims)
     before = np.concatenate(([above], expected[:-1])) if len(rows) else expected
     wrong = np.flatnonzero(expected <= before)
     if len(wrong):
         row, found, least = (int(each[wrong[0]]) for each in (rows, expected, before))
-        raise ClaimError(
+        raise ExpectedOffsetError(
             f"row {first_row + row} of the partition expects offset {found}, and a row before it expects {least}: "
             f"offsets rise from row to row. Nothing of its chunk was appended. Number the rows of a partition in "
             f"their order; spark_cas.route sorts them by {COLUMN} unless it is given another order."
@@ -63,14 +63,14 @@ def check_rising(claims: pa.Array, first_row: int, above: int = NO_CHECK) -> int
 
 
 def check_claim_values(claims: pa.Array, first_row: int) -> None:
-    """Raise ClaimError, with the row number, if an expected offset is below -1.
+    """Raise ExpectedOffsetError, with the row number, if an expected offset is below -1.
 
     Null and -1 mean no check.
     """
     values = claims.fill_null(NO_CHECK).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(values < NO_CHECK)
     if len(wrong):
-        raise ClaimError(
+        raise ExpectedOffsetError(
             f"row {first_row + int(wrong[0])} of the partition expects offset {int(values[wrong[0]])}. Nothing of "
             f"its chunk was appended. Give an offset from 0 on, or null or -1 for no check."
         )

@@ -19,7 +19,7 @@ from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.plan_json import recorded_completion, recorded_plan, to_json
 from spark_cas.core.records import TIMESTAMP_TYPE, first_since
 from spark_cas.log.patience import PATIENCE_MS
-from spark_cas.log.protocol import Admin, Blind, Expandable, Grantor, Log, Registry
+from spark_cas.log.protocol import Admin, Blind, Expandable, LockTable, Log, Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Preflight:
     """The setting with the limit of `max_record_bytes`, for errors."""
 
 
-class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
+class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
     """A complete backend. Use it as a context manager, which closes its clients at the end."""
 
     topic: str

@@ -1,7 +1,7 @@
 """Expand a log (KIP-253): add partitions in such a way that readers can preserve the order of each key.
 
 The order of the steps makes an expansion safe. First, check that the log accepts it, because an expansion cannot be
-undone. Then record the intent: the log grants no claim after that, so even task retries cannot append. Then end each
+undone. Then record the intent: the log locks no claim after that, so even task retries cannot append. Then end each
 partition: earlier claims become void, and the end offset becomes the threshold. Then add the partitions. Last, record
 the layout with the thresholds. If any step is interrupted, the same call resumes there.
 """

@@ -11,8 +11,8 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, UndecidedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.expected_offsets import check_expected
-from spark_cas.core.grants import Grants
 from spark_cas.core.group import ABORTED, outcome_from_json, outcome_to_json, takes_place
+from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import (
     Conflict,
@@ -54,7 +54,7 @@ class MemoryLog(Backend):
         self._pending: Intent | None = None
         self._partitioner = DEFAULT_PARTITIONER
         self._entries: dict[tuple[EntryKind, str], str] = {}
-        self._grants = Grants()
+        self._load_locks = LoadLocks()
 
     def create(self, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Layout:
         with self._lock:
@@ -254,14 +254,14 @@ class MemoryLog(Backend):
             self._entries.pop(("input", input_entry(plan.job, plan.input)), None)
             self._entries.pop(("plan", plan.job), None)
 
-    def grants(self) -> Grants:
-        return self._grants
+    def load_locks(self) -> LoadLocks:
+        return self._load_locks
 
-    def put_grants(self, grants: Grants) -> bool:
+    def put_load_locks(self, load_locks: LoadLocks) -> bool:
         with self._lock:
-            follows = grants.number == self._grants.number + 1
+            follows = load_locks.number == self._load_locks.number + 1
             if follows:
-                self._grants = grants
+                self._load_locks = load_locks
             return follows
 
     def _partition(self, partition: int) -> Partition:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.expansion import Expansion, Intent, Layouts
-from spark_cas.core.grants import Grants
+from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner
@@ -230,7 +230,7 @@ class Expandable(Protocol):
     def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
         """Record that a log with this layout gets more partitions, and return the first recorded intent.
 
-        No claim is granted until that expansion is finished.
+        No claim is locked until that expansion is finished.
         """
         ...
 
@@ -292,18 +292,18 @@ class Registry(Protocol):
         ...
 
 
-class Grantor(Protocol):
-    """The storage of the load lock of a log. `spark_cas.log.load.granting` decides which load gets it."""
+class LockTable(Protocol):
+    """The storage of the load lock of a log. `spark_cas.log.load.locking` decides which load gets it."""
 
-    def grants(self) -> Grants:
-        """Return the current grants, empty if there were never any. Raises FormatError, StorageError."""
+    def load_locks(self) -> LoadLocks:
+        """Return the current locks, empty if there were never any. Raises FormatError, StorageError."""
         ...
 
-    def put_grants(self, grants: Grants) -> bool:
-        """Replace the grants that have the preceding number, in one atomic step.
+    def put_load_locks(self, load_locks: LoadLocks) -> bool:
+        """Replace the locks that have the preceding number, in one atomic step.
 
         Returns:
-            True if these grants are recorded. False if they may not be: read the grants and retry.
+            True if these locks are recorded. False if they may not be: read the locks and retry.
 
         Raises:
             StorageError.

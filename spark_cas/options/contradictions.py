@@ -10,7 +10,7 @@ from spark_cas.options.option_values import Given
 _OF_LOADS = {
     "compare": "a micro-batch cannot have conditions on keys",
     "roundOf": "append_if_unchanged does not accept a stream",
-    "grantTimeout": "a stream does not wait for a load; with atomic=load it waits up to an hour",
+    "lockWaitTimeout": "a stream does not wait for a load; with atomic=load it waits up to an hour",
     "report": "a stream is never complete. view=progress shows its progress",
 }
 

@@ -78,7 +78,7 @@ class WriteOptions:
     limits: ChunkLimits
     routed: bool
     fenced_wait_ms: int
-    grant_timeout_ms: int
+    lock_wait_timeout_ms: int
     """The maximum wait for other loads of the same partitions, in milliseconds."""
     batch_id: int | None
     """The micro-batch of the rows, for a write within foreachBatch; else None."""
@@ -188,16 +188,16 @@ def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
     return _write_options(given, stream=True)
 
 
-GRANT_TIMEOUT_MS = 3_600_000
+LOCK_WAIT_TIMEOUT_MS = 3_600_000
 """The default maximum wait of a load, or of an atomic micro-batch, for other loads, in milliseconds."""
 
 
-def _grant_timeout_ms(given: Given) -> int:
+def _lock_wait_timeout_ms(given: Given) -> int:
     """Return the lock timeout, by default 0 with explicit expected offsets, which any other load invalidates."""
-    timeout_ms = given.get("grantTimeout", int, explicit=False)
+    timeout_ms = given.get("lockWaitTimeout", int, explicit=False)
     if timeout_ms is not None:
         return timeout_ms
-    return 0 if given.need("expectedOffsets", ExpectedOffsets).mode == "offsets" else GRANT_TIMEOUT_MS
+    return 0 if given.need("expectedOffsets", ExpectedOffsets).mode == "offsets" else LOCK_WAIT_TIMEOUT_MS
 
 
 _OF_QUERIES = frozenset({"checkpointlocation", "queryname"})
@@ -231,7 +231,7 @@ def _write_options(given: Given, *, stream: bool) -> WriteOptions:
         ),
         routed=given.need("routed", bool),
         fenced_wait_ms=given.need("fencedWaitMs", int),
-        grant_timeout_ms=_grant_timeout_ms(given),
+        lock_wait_timeout_ms=_lock_wait_timeout_ms(given),
         batch_id=given.get("batchId", int),
         order_by=given.get("orderBy", tuple, explicit=False) or (),
         round_of=given.get("roundOf", str) or "",

@@ -255,7 +255,7 @@ OPTIONS: tuple[Option, ...] = (
         doc="How long a fenced task attempt waits for its successor to make progress.",
     ),
     Option(
-        "grantTimeout",
+        "lockWaitTimeout",
         duration_ms,
         None,
         WRITING_AND_ROUTING,

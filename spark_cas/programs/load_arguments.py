@@ -172,7 +172,7 @@ def _add_log(group: Group) -> None:
     group.add_argument("--partitions", metavar="N", help="partition count of a log that does not exist yet")
     group.add_argument(
         "--expected-offsets",
-        metavar="CLAIM",
+        metavar="OFFSETS",
         help='what each partition is expected to end at: end (the default), none, or JSON such as {"0": 17}',
     )
     group.add_argument(

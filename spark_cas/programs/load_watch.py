@@ -126,7 +126,7 @@ class LedgerWatch:
         self._rows: dict[int, int] = {}
         self._complete: set[int] = set()
         self._answered = time.monotonic()
-        self._granted = False
+        self._lock = False
         self._ahead: tuple[str, float] | None = None
         """The job that holds the load lock, and the time at which this was first seen."""
 
@@ -166,12 +166,12 @@ class LedgerWatch:
 
     def _look_ahead(self, log: Backend) -> None:
         """Find the load that blocks this one, until this load has a lock or rows in the log."""
-        if self._granted or self._rows:
+        if self._lock or self._rows:
             return
-        grants = log.grants()
-        others = grants.in_the_way(self._job, ((0, log.layout().partitions),))
-        self._granted = grants.of(self._job) is not None
-        if self._granted or not others:
+        load_locks = log.load_locks()
+        others = load_locks.in_the_way(self._job, ((0, log.layout().partitions),))
+        self._lock = load_locks.of(self._job) is not None
+        if self._lock or not others:
             self._ahead = None
         elif self._ahead is None or self._ahead[0] != others[0].job:
             self._ahead = others[0].job, time.monotonic()

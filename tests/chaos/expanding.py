@@ -25,7 +25,7 @@ class Expand:
         return self._beside.begin("log", _expand)
 
     def finish(self) -> None:
-        """Complete a pending expansion, because the log grants no claim until then."""
+        """Complete a pending expansion, because the log locks no claim until then."""
         self._beside.finish()
         with self._open() as log:
             pending = log.layouts().pending

@@ -14,17 +14,17 @@ from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.core.records import RECORDS
 from spark_cas.log import running_process
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
 from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.load.planning import complete_job, pin_plan
-from tests.chaos.granted import HELD
+from tests.chaos.locked import HELD
 from tests.history.operations import OK
 
 Told = tuple[str, dict[str, Any]]
 """An event and its result, as `tests.history.recorder.Recorder` takes them."""
 
 _FENCED_WAIT_SECONDS = 1.0
-_GRANT_WAIT_SECONDS = 1.0
+_LOCK_WAIT_SECONDS = 1.0
 
 
 def load(log: Backend, arguments: Mapping[str, Any], run: str, held: dict[str, Any]) -> Told:
@@ -35,10 +35,10 @@ def load(log: Backend, arguments: Mapping[str, Any], run: str, held: dict[str, A
     Raises ConditionalLogError; any other exception is a defect.
     """
     wanted = ExpectedOffsets.parse(json.dumps(arguments["expected"]))
-    grant = None
-    if arguments["granted"]:
+    lock = None
+    if arguments["locked"]:
         process = running_process.name_of(os.getpid())
-        grant = obtain_grant(log, Applicant(arguments["job"], run, process, _GRANT_WAIT_SECONDS), wanted)
+        lock = acquire_lock(log, Applicant(arguments["job"], run, process, _LOCK_WAIT_SECONDS), wanted)
     since = time.monotonic_ns()
     try:
         plan = pin_plan(log, arguments["job"], wanted)
@@ -46,11 +46,11 @@ def load(log: Backend, arguments: Mapping[str, Any], run: str, held: dict[str, A
             results = _load(log, plan, arguments, run)
         finally:
             # After the completion of the job is recorded, another load may get the lock.
-            if grant is not None:
+            if lock is not None:
                 held[HELD] = [since, time.monotonic_ns()]
         done = complete_job(log, plan, results)
     finally:
-        give_back(log, grant)
+        release_lock(log, lock)
     ranges = {
         str(each.progress.partition): [each.progress.base_offset, each.progress.end_offset]
         for each in done.partitions

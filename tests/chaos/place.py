@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from spark_cas.log.backend import Backend
 from tests.chaos.faults import Fault, Victim
-from tests.chaos.granted import judge_log
+from tests.chaos.locked import judge_log
 from tests.history.operations import Operation
 from tests.history.records import Found
 from tests.history.violation import Violation

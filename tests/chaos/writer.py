@@ -28,7 +28,7 @@ _TRIES = 4
 _PAUSE_SECONDS = 0.3
 _CHANGED_SHARE = 0.1
 _BLIND_SHARE = 0.5
-_GRANTED_SHARE = 0.7
+_LOCKED_SHARE = 0.7
 """The share of loads that acquire the load lock."""
 
 
@@ -137,7 +137,7 @@ class Writer:
             "compare": "key" if way == "key" else "partition",
             "chunk_records": CHUNK_RECORDS if way == "load" else None,
             # The exit of a process releases its load lock. A thread has no process of its own.
-            "granted": way == "load" and bool(self._world.address) and self._chance.random() < _GRANTED_SHARE,
+            "locked": way == "load" and bool(self._world.address) and self._chance.random() < _LOCKED_SHARE,
         }
 
 

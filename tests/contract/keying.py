@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.errors import ClaimError, ConflictError, JobMismatchError
+from spark_cas.core.errors import ConflictError, ExpectedOffsetError, JobMismatchError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced, KeyConflict, Outcome, Truncated
 from spark_cas.core.plan import BY_KEY, Completion
@@ -163,9 +163,9 @@ class KeyClaimContract(ContractBase):
         assert isinstance(keyed_once(backend, "l", "since", start), Appended)
 
     def test_a_claim_on_no_key_is_refused_by_name(self, backend: Backend) -> None:
-        with pytest.raises(ClaimError, match=r"^\[CLAIM\] row 1 of the partition has no key"):
+        with pytest.raises(ExpectedOffsetError, match=r"^\[BAD_EXPECTED_OFFSET\] row 1 of the partition has no key"):
             run_keyed(backend, "job", [("k", 0), (None, 0)])
-        with pytest.raises(ClaimError, match=r"row 2 of the partition has no key"):
+        with pytest.raises(ExpectedOffsetError, match=r"row 2 of the partition has no key"):
             run_keyed(backend, "default", [("k", None), ("l", None), (None, None)], expected="end", column=False)
         assert values_in(backend, 0) == []
         run_keyed(backend, "unchecked", [(None, None), (None, -1)])

@@ -12,9 +12,9 @@ from tests.contract.crashing import CrashContract
 from tests.contract.expanding import ExpandContract
 from tests.contract.expecting import ExpectContract
 from tests.contract.forgetting import ForgetContract
-from tests.contract.granting import GrantContract
 from tests.contract.keying import KeyClaimContract
 from tests.contract.loading import LoadContract
+from tests.contract.locking import LoadLockContract
 from tests.contract.placing import PlaceContract
 from tests.contract.racing import RaceContract
 from tests.contract.reading import ReadContract
@@ -29,8 +29,8 @@ from tests.contract.whole_streaming import WholeStreamContract
 __all__ = ["JobContract", "LogContract", "StepContract", "StoreContract"]
 
 
-class StoreContract(AppendContract, ReadContract, TrimContract, RegistryContract, GrantContract, RaceContract):
-    """Chunks, reads, trims, registry entries and grants, also with concurrent writers."""
+class StoreContract(AppendContract, ReadContract, TrimContract, RegistryContract, LoadLockContract, RaceContract):
+    """Chunks, reads, trims, registry entries and locks, also with concurrent writers."""
 
 
 class StepContract(StoreContract, ExpandContract, BlindContract, ForgetContract, PlaceContract):

@@ -7,7 +7,7 @@ import pytest
 from spark_cas import RECORDS, append_once, open_log, raise_for_outcome
 from spark_cas.core.chunks import Chunk, ChunkLimits
 from spark_cas.core.digest import RunningDigest
-from spark_cas.core.errors import ClaimError, InputChangedError, TruncatedError
+from spark_cas.core.errors import ExpectedOffsetError, InputChangedError, TruncatedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Truncated
@@ -78,7 +78,7 @@ def test_without_an_expected_offset_records_go_to_the_end(log):
 @pytest.mark.parametrize("compare", ["partition", "key"])
 def test_minus_one_asks_for_no_check_and_less_is_no_offset(log, compare):
     append_once(log, 0, records(b"a"), job="one", expected_offset=None)
-    with pytest.raises(ClaimError, match=r"^\[CLAIM\] row 0 of the partition expects offset -2"):
+    with pytest.raises(ExpectedOffsetError, match="row 0 of the partition expects offset -2"):
         append_once(log, 0, records(b"x"), job="bad", expected_offset=-2, compare=compare)
     assert isinstance(append_once(log, 0, records(b"b"), job="two", expected_offset=-1, compare=compare), Appended)
     assert values(log) == [b"a", b"b"]
@@ -211,7 +211,7 @@ def test_what_is_no_mapping_of_both_is_refused_before_anything(log):
     for given in (({}, {0: 0}), (BOTH, {0: 0}), (BOTH, {0: 0, 1: 0, 7: 0})):
         with pytest.raises(ValueError, match="partition"):
             append_once(log, given[0], job="bad", expected_offset=given[1])
-    with pytest.raises(ClaimError):
+    with pytest.raises(ExpectedOffsetError):
         append_once(log, BOTH, job="bad", expected_offset={0: 0, 1: -2})
     with pytest.raises(ValueError, match="one mapping to records and one to expected offsets"):
         append_once(log, BOTH, job="bad", expected_offset=0)  # type: ignore[call-overload]

@@ -144,7 +144,7 @@ class TrimContract(ContractBase):
             answer = other.claim(0, plan)
             if isinstance(answer, Claim):
                 assert without_end(answer.progress) == without_end(last), (
-                    "a claim is granted only by a ledger that outlives the rows"
+                    "a claim is locked only by a ledger that outlives the rows"
                 )
             else:
                 assert answer == ProgressLost("job")

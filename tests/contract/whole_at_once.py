@@ -113,7 +113,7 @@ class WholeAtOnceContract(ContractBase):
             at_once(write, partial(read, other))
 
     def test_of_loads_that_expect_the_same_at_most_one_is_visible(self, backend: Backend) -> None:
-        """No grant serializes the loads, and they append to their partitions in any order."""
+        """No lock serializes the loads, and they append to their partitions in any order."""
         with self.reopen(backend) as other, eager_switching():
             for round_ in range(max(3, self.rounds // 50)):
                 before = everything(backend)

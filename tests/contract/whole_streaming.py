@@ -18,13 +18,13 @@ from spark_cas.core.micro_batch import Batch
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.load.granting import Applicant, abort_job, give_back, obtain_grant
+from spark_cas.log.load.locking import Applicant, abort_job, acquire_lock, release_lock
 from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.planning import job_progress
 from spark_cas.log.load.whole_load import abort_group, with_group
 from spark_cas.log.patience import yielding_after
 from tests.contract.base import ContractBase
-from tests.contract.granting import dead_process
+from tests.contract.locking import dead_process
 from tests.contract.streaming import BATCHES, SORTED, WIDE, appended
 from tests.contract.whole import everything
 from tests.support.batches import run_batch, run_cut_off
@@ -186,18 +186,18 @@ class WholeStreamContract(ContractBase):
         assert replace(plan, group="") == replace(begin(backend, 1), group="")
 
     @pytest.mark.parametrize("by_hand", [True, False])
-    def test_with_the_grant_of_a_dead_batch_its_rows_are_aborted(self, backend: Backend, *, by_hand: bool) -> None:
-        """The next holder of the grant, or a user, aborts it. A transaction times out by itself."""
+    def test_with_the_lock_of_a_dead_batch_its_rows_are_aborted(self, backend: Backend, *, by_hand: bool) -> None:
+        """The next holder of the lock, or a user, aborts it. A transaction times out by itself."""
         if backend.group_in_process:
             return
         wanted = ExpectedOffsets("none")
         dead = Applicant("stream", "run/0", dead_process(), batch_id=0)
-        assert obtain_grant(backend, dead, wanted, whole=True) is not None
+        assert acquire_lock(backend, dead, wanted, whole=True) is not None
         tasks(backend, begin(backend, 0), 0, FIRST)
         if by_hand:
             abort_job(backend, "stream")
         else:
-            give_back(backend, obtain_grant(backend, Applicant("next", "run"), wanted, whole=True))
+            release_lock(backend, acquire_lock(backend, Applicant("next", "run"), wanted, whole=True))
         with yielding_after(0):
             append_foreign(backend, 0, "goes on")
         assert everything(backend) == NOTHING | {0: ["goes on"]}

@@ -18,7 +18,7 @@ ConditionalLogError
     FencedError FENCED
     ProgressLostError PROGRESS_LOST
     LayoutChangedError LAYOUT_CHANGED
-    GrantedError GRANTED
+    LoadInProgressError LOAD_IN_PROGRESS
     NotLeaderError NOT_LEADER
     VersionMismatchError VERSION_MISMATCH
   UnknownOutcomeError UNKNOWN_OUTCOME
@@ -26,7 +26,7 @@ ConditionalLogError
   InputError
     OptionError OPTION
     SchemaError SCHEMA
-    ClaimError CLAIM
+    ExpectedOffsetError BAD_EXPECTED_OFFSET
     RecordTooLargeError RECORD_TOO_LARGE
     NotRoutedError NOT_ROUTED
     InputChangedError INPUT_CHANGED

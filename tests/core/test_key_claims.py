@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_cas.core.chunks import Chunk
-from spark_cas.core.errors import ClaimError
+from spark_cas.core.errors import ExpectedOffsetError
 from spark_cas.core.key_claims import KeyClaims, check_keys
 from spark_cas.core.offsets import OffsetRange, outside
 from spark_cas.core.outcome import KeyConflict, Truncated
@@ -66,5 +66,5 @@ def test_a_long_key_is_cut_and_one_that_is_no_text_can_be_read():
 def test_whoever_expects_something_of_no_key_is_named():
     keys = pa.array([b"a", None, None], pa.binary())
     check_keys(keys, pa.array([0, None, -1]), 0)
-    with pytest.raises(ClaimError, match=r"^\[CLAIM\] row 12 of the partition has no key"):
+    with pytest.raises(ExpectedOffsetError, match=r"^\[BAD_EXPECTED_OFFSET\] row 12 of the partition has no key"):
         check_keys(keys, pa.array([0, None, 5]), 10)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_cas.core.chunks import Chunk
-from spark_cas.core.errors import ClaimError
+from spark_cas.core.errors import ExpectedOffsetError
 from spark_cas.core.outcome import RowConflict
 from spark_cas.core.records import RECORDS
 from spark_cas.core.row_claims import (
@@ -118,12 +118,12 @@ def test_claims_rise_from_row_to_row(claims: list[int | None], above: int, first
         assert check_rising(pa.array(claims, pa.int64()), first_row, above) == highest
     else:
         with pytest.raises(
-            ClaimError, match=rf"row {first_row + wrong} of the partition expects offset {claims[wrong]}"
+            ExpectedOffsetError, match=rf"row {first_row + wrong} of the partition expects offset {claims[wrong]}"
         ):
             check_rising(pa.array(claims, pa.int64()), first_row, above)
 
 
 def test_a_claim_below_no_check_is_no_offset():
     check_claim_values(pa.array([None, -1, 0, 2**63 - 1], pa.int64()), 0)
-    with pytest.raises(ClaimError, match=r"^\[CLAIM\] row 12 of the partition expects offset -2\."):
+    with pytest.raises(ExpectedOffsetError, match=r"row 12 of the partition expects offset -2\."):
         check_claim_values(pa.array([None, -1, -2, -3], pa.int64()), 10)

@@ -57,12 +57,12 @@ def test_another_load_does_not_wait_for_a_driver_that_was_killed(
 
     failpoints.arm()
     # The dead load is not yet idle for long enough to expire. The next load detects that its process has ended.
-    assert driver.write(sources["next"], log, job="next", grantTimeout="0s")["error"] is None
+    assert driver.write(sources["next"], log, job="next", lockWaitTimeout="0s")["error"] is None
     with open_log(str(log)) as opened:
         done = opened.completion("next")
         assert done is not None
         assert done.rows == len(rows["next"])
-        assert opened.grants().held == ()
+        assert opened.load_locks().held == ()
 
 
 GROUP = r"^_log/groups/"
@@ -113,7 +113,7 @@ def test_another_load_aborts_what_a_driver_that_was_killed_left_undecided(
     driver.kill()
 
     failpoints.arm()
-    assert driver.write(sources["next"], log, job="next", atomic="load", grantTimeout="0s")["error"] is None
+    assert driver.write(sources["next"], log, job="next", atomic="load", lockWaitTimeout="0s")["error"] is None
     refused = driver.write(sources["dead"], log, job="dead", atomic="load")
     assert refused["kind"] == "CONFLICT", "its plan is from before the other load"
     require_rows(log, routed(rows["next"]))

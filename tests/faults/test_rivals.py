@@ -1,4 +1,4 @@
-"""Two drivers write to one log at the same time, one after the other or without a valid grant."""
+"""Two drivers write to one log at the same time, one after the other or without a valid lock."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from spark_cas import open_log
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.log.load.granting import abort_job
+from spark_cas.log.load.locking import abort_job
 from tests.faults.checker import Held, recorded_prefix, require, require_complete, require_rows
 from tests.faults.failpoints import Event, Failpoints, Point, chunk, until
 from tests.faults.rig import Driver
@@ -37,7 +37,7 @@ def test_of_two_jobs_with_the_same_expected_offset_one_wins_each_partition(
 
     driver.begin(sources["mine"], log, job="mine", expectedOffsets=START)
     until(lambda: any(_staged_a_chunk(event) for event in failpoints.events()), "the first chunk of the first")
-    # Revoke the grant of the running load, so that only the appends decide.
+    # Revoke the lock of the running load, so that only the appends decide.
     with open_log(str(log)) as opened:
         abort_job(opened, "mine")
     rival.begin(sources["yours"], log, job="yours", expectedOffsets=START)

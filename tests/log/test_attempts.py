@@ -10,11 +10,11 @@ import pytest
 from spark_cas.core.errors import FencedError, TransactionEndedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced
-from spark_cas.log.load import granting
+from spark_cas.log.load import locking
 from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.attempts import await_other
-from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
 from spark_cas.log.load.in_one_transaction import in_one_transaction
+from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.load.whole_load import decide_group
 from spark_cas.log.memory import MemoryLog
@@ -85,7 +85,7 @@ def test_who_stood_still_behind_a_look_looks_again_before_it_gives_another_attem
 
 
 def test_a_load_that_appends_is_not_gone_because_who_waits_for_it_stood_still(log, clock):
-    obtain_grant(log, Applicant("first", "run"), END)  # without a process name
+    acquire_lock(log, Applicant("first", "run"), END)  # without a process name
     first = JobWriter(log, pin_plan(log, "first", END))
     first.must_append("a")
     looks, appended = [], []
@@ -99,43 +99,43 @@ def test_a_load_that_appends_is_not_gone_because_who_waits_for_it_stood_still(lo
 
     log.before_bounds = stand_still
     applicant = Applicant("second", "run", wait_seconds=3600)
-    assert obtain_grant(log, applicant, END)
+    assert acquire_lock(log, applicant, END)
     assert clock.now >= appended[0] + applicant.gone_after(log)
 
 
 def test_of_two_loads_that_are_gone_each_is_so_as_long_as_the_other_is_waited_for(clock, monkeypatch):
     """The waiting load checks the other two alternately, because all pauses have the same length."""
-    monkeypatch.setattr(granting._JITTER, "uniform", lambda *_: 1.0)
+    monkeypatch.setattr(locking._JITTER, "uniform", lambda *_: 1.0)
     log = Interrupted()
     log.create(2)
     named = [ExpectedOffsets.parse(each) for each in ('{"0": 0, "1": null}', '{"0": null, "1": 0}')]
-    obtain_grant(log, Applicant("first", "run"), named[0])
+    acquire_lock(log, Applicant("first", "run"), named[0])
     looks = []
 
     def second_comes():
         looks.append(clock.now)
         if len(looks) == 4:
-            obtain_grant(log, Applicant("second", "run"), named[1])
+            acquire_lock(log, Applicant("second", "run"), named[1])
         clock.move(0.3)
 
     log.before_bounds = second_comes
     applicant = Applicant("third", "run", wait_seconds=3600)
-    assert obtain_grant(log, applicant, END)
+    assert acquire_lock(log, applicant, END)
     assert clock.now < looks[3] + 1.1 * applicant.gone_after(log)
 
 
-def test_who_stood_still_looks_again_before_it_gives_a_load_up_that_has_the_grant(log, clock):
-    first = obtain_grant(log, Applicant("first", "run"), END)
+def test_who_stood_still_looks_again_before_it_gives_a_load_up_that_has_the_lock(log, clock):
+    first = acquire_lock(log, Applicant("first", "run"), END)
     looks = []
 
     def given_back():
         looks.append(clock.now)
         if len(looks) == 2:
             clock.move(31)
-            give_back(log, first)
+            release_lock(log, first)
 
     log.before_bounds = given_back
-    assert obtain_grant(log, Applicant("second", "run", wait_seconds=30), END)
+    assert acquire_lock(log, Applicant("second", "run", wait_seconds=30), END)
 
 
 def test_a_load_that_took_longer_than_the_patience_is_tried_again_all_the_same(log, clock):

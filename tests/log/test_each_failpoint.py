@@ -16,7 +16,7 @@ from spark_cas.log.forgetting import forget_job
 from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.blind import load_blind
 from spark_cas.log.load.cancelling import cancel_run
-from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
+from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.memory import MemoryLog
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When, crash
 from tests.support.loads import LIMITS, run_job
@@ -53,8 +53,8 @@ def blind(log: Backend) -> None:
     load_blind(log, log.layout(), [(1, batch)], task="run/0", limits=LIMITS, guarantee=AT_LEAST_ONCE)
 
 
-def granted(log: Backend) -> None:
-    give_back(log, obtain_grant(log, Applicant("granted", "run"), ExpectedOffsets.parse("end")))
+def locked(log: Backend) -> None:
+    release_lock(log, acquire_lock(log, Applicant("locked", "run"), ExpectedOffsets.parse("end")))
 
 
 def cancelled(log: Backend) -> None:
@@ -72,7 +72,7 @@ STEPS: list[Callable[[Backend], object]] = [
     ),
     lambda log: append_once(log, 0, table_of(["g"]), job="keyed", expected_offset=0, compare="key"),
     blind,
-    granted,
+    locked,
     cancelled,
     expanded,
     lambda log: run_job(log, "later", {2: ["h"]}),

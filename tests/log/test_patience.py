@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from spark_cas.log.load.granting import Applicant
+from spark_cas.log.load.locking import Applicant
 from spark_cas.log.memory import MemoryLog
 from spark_cas.log.patience import PATIENCE_MS, SecondLook, Wait, anew, extend, within
 

@@ -9,7 +9,7 @@ import pytest
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
+from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.objects import paths
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import open_store
@@ -90,11 +90,11 @@ def test_loads_go_on_where_nothing_may_be_deleted(caplog: pytest.LogCaptureFixtu
     store.before["delete"] = refused
     with caplog.at_level(logging.WARNING, "spark_cas"):
         for number in range(12):
-            grant = obtain_grant(log, Applicant(f"load-{number}", "run"), ExpectedOffsets("end"))
-            assert grant is not None
-            give_back(log, grant)
-            assert not log.grants().held, "the next load need not wait"
-    assert len(store.inner.below(paths.GRANTS)) == 24, "they stay"
+            lock = acquire_lock(log, Applicant(f"load-{number}", "run"), ExpectedOffsets("end"))
+            assert lock is not None
+            release_lock(log, lock)
+            assert not log.load_locks().held, "the next load need not wait"
+    assert len(store.inner.below(paths.LOAD_LOCKS)) == 24, "they stay"
     [told] = caplog.messages
-    assert "old grants stay" in told
-    assert paths.grants(1) in told
+    assert "old locks stay" in told
+    assert paths.load_locks(1) in told

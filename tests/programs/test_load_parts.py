@@ -97,7 +97,7 @@ def test_the_format_is_told_by_the_suffix(paths, found):
         ["--log-option", "Partitions=8", "--partitions", "2"],
         ["--log-option", "atomic=load", "--atomic", "partition"],
         ["--log-option", "MaxRecordsPerChunk=1", "--max-records-per-chunk", "2"],
-        ["--log-option", "grantTimeout=1s", "--log-option", "granttimeout=2s"],
+        ["--log-option", "lockWaitTimeout=1s", "--log-option", "lockwaittimeout=2s"],
     ],
 )
 def test_a_wrong_command_line_exits_with_2(argv, capsys):

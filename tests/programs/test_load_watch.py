@@ -1,10 +1,10 @@
-"""The progress of a bulk load that waits for the grant of another load."""
+"""The progress of a bulk load that waits for the lock of another load."""
 
 import pytest
 
 from spark_cas import open_log, route
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
+from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.open import parse_address
 from spark_cas.programs import load_watch
 from spark_cas.programs.load_watch import LedgerWatch, Stages, StageWatch
@@ -15,19 +15,19 @@ from tools.kafka_broker.waiting import wait_until
 END = ExpectedOffsets("end")
 
 
-def test_a_load_says_for_whom_it_waits_until_it_has_a_grant_itself(tmp_path, monkeypatch):
+def test_a_load_says_for_whom_it_waits_until_it_has_a_lock_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(load_watch, "_QUIET_SECONDS", 0)
     spec = parse_address(str(tmp_path / "flights"))
     with open_log(spec) as log:
         log.create(2)
-        first = obtain_grant(log, Applicant("first", "run"), END)
+        first = acquire_lock(log, Applicant("first", "run"), END)
         watch = LedgerWatch(spec, "second")
         watch._answered += 3600  # simulate an immediate response
         assert watch.rows() == 0
         watch._answered += 3600
         assert watch.waiting() == "waiting for job first, which is at work, since 0 s"
-        give_back(log, first)
-        obtain_grant(log, Applicant("second", "run"), END)
+        release_lock(log, first)
+        acquire_lock(log, Applicant("second", "run"), END)
         assert watch.rows() == 0
         watch._answered += 3600
         assert watch.waiting() is None
@@ -38,7 +38,7 @@ def test_a_load_that_has_rows_waits_for_nobody(tmp_path, monkeypatch):
     spec = parse_address(str(tmp_path / "flights"))
     with open_log(spec) as log:
         log.create(2)
-        obtain_grant(log, Applicant("first", "run"), END)
+        acquire_lock(log, Applicant("first", "run"), END)
         run_job(log, "second", rows_of(3, 0))
         watch = LedgerWatch(spec, "second")
         assert [watch.rows() for _ in range(2)] == [3, 3]

@@ -5,7 +5,7 @@ from pyspark.sql import functions as sf
 
 from spark_cas import append_if_unchanged, append_once, open_log
 from spark_cas.core.errors import (
-    ClaimError,
+    ExpectedOffsetError,
     InputChangedError,
     JobMismatchError,
     LayoutChangedError,
@@ -173,7 +173,7 @@ def test_what_it_cannot_do_is_refused(spark, path, log):
         append_if_unchanged(given.drop("expected_offset"), path)
     with pytest.raises(SchemaError, match=r"needs a column expected_offset \(bigint\)"):
         append_if_unchanged(given.withColumn("expected_offset", sf.lit("3")), path)
-    with pytest.raises(ClaimError, match="a row of partition 0 expects offset -2"):
+    with pytest.raises(ExpectedOffsetError, match="a row of partition 0 expects offset -2"):
         append_if_unchanged(rows(spark, ("a", "x", -2)), path)
     with pytest.raises(OptionError, match="decides on option atomic itself"):
         append_if_unchanged(given, {"path": path, "atomic": "false"})

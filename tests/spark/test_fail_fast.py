@@ -11,9 +11,9 @@ import pytest
 from spark_cas import error_from_text, open_log
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import (
-    ClaimError,
     ConditionalLogError,
     ConflictError,
+    ExpectedOffsetError,
     InputChangedError,
     NotRoutedError,
     RecordTooLargeError,
@@ -154,7 +154,7 @@ WRONG: dict[str, tuple[type[ConditionalLogError], dict[str, Any], list[str]]] = 
     ),
     "not routed": (NotRoutedError, {}, ["IF(partition = 0, -1, partition) AS partition", "key", "value"]),
     "claim": (
-        ClaimError,
+        ExpectedOffsetError,
         {"expectedOffsets": "none"},
         ["partition", "key", "value", "IF(partition = 0, -5L, NULL) AS expected_offset"],
     ),

@@ -15,8 +15,8 @@ from pyspark.sql import functions as sf
 from spark_cas import append_if_unchanged, error_from_text, open_log, route
 from spark_cas.core.errors import (
     ConflictError,
-    GrantedError,
     InputChangedError,
+    LoadInProgressError,
     LogNotFoundError,
     NotRoutedError,
     OptionError,
@@ -29,7 +29,7 @@ from spark_cas.core.partitioner import partition_of
 from spark_cas.log import running_process
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka.client.rights import on_topic
-from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
+from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.spark.writing.topics_write import TopicsWriter, plan_topics
 from spark_cas.spark.writing.write import CheckedWrite
@@ -131,7 +131,7 @@ def test_rows_are_in_their_topic_and_partition_once(spark, topics):
         save(routed, options)
         assert {topic: topics.values(topic) for topic in "ab"} == expected_values()
     with topics.log("a") as log:
-        assert log.grants().held == ()
+        assert log.load_locks().held == ()
 
 
 def test_each_topic_recognises_the_job_without_the_others(spark, topics):
@@ -193,7 +193,7 @@ def test_conflict_in_one_topic_does_not_stop_the_other(spark, topics):
     assert topics.values("b") == expected_values()["b"]
     for topic in "ab":
         with topics.log(topic) as log:
-            assert log.grants().held == ()
+            assert log.load_locks().held == ()
     offsets = json.loads(message.partition("expected offsets ")[2].partition("}}")[0] + "}}")
     again = {**options, "expectedOffsets": json.dumps(offsets)}
     save(route(df, again), again)
@@ -214,7 +214,7 @@ def test_conflict_in_each_topic_is_in_one_error(spark, topics):
 def lock_for_another_load(topics):
     """Lock topic b for a load of this process, which runs."""
     with topics.log("b") as log:
-        obtain_grant(log, Applicant("other", "run", running_process.name_of(os.getpid())), ExpectedOffsets("end"))
+        acquire_lock(log, Applicant("other", "run", running_process.name_of(os.getpid())), ExpectedOffsets("end"))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def lock_for_another_load(topics):
         (lambda topics: topics.append_foreign("b", 1), {"1": 0}, ConflictError),
         (lambda _: None, {"1": 7}, TruncatedError),
         (lambda _: None, {"3": 0}, OptionError),
-        (lock_for_another_load, {"1": 0}, GrantedError),
+        (lock_for_another_load, {"1": 0}, LoadInProgressError),
     ],
     ids=["conflict", "truncated", "no such partition", "another load"],
 )
@@ -238,8 +238,8 @@ def test_rejected_write_of_one_topic_leaves_no_plan(spark, topics, prepare, offs
     for topic in "ab":
         with topics.log(topic) as log:
             assert log.plan("load-1") is None
-            give_back(log, log.grants().of("other"))
-            assert log.grants().held == ()
+            release_lock(log, log.load_locks().of("other"))
+            assert log.load_locks().held == ()
     topics.append_foreign("a", 0)
     save(route(df, topics.options), topics.options)
     assert topics.all_values("a") == [-1, *range(0, ROWS, 2)]
@@ -263,7 +263,7 @@ def test_plan_that_is_rejected_after_the_checks_releases_the_other_topic(spark, 
         plan_topics(expected, routed.schema)
     for topic in "ab":
         with topics.log(topic) as log:
-            assert log.grants().held == ()
+            assert log.load_locks().held == ()
     monkeypatch.undo()
     save(routed, topics.options)
     assert [topics.all_values(each) for each in "ab"] == [[*range(0, ROWS, 2)], [-1, *range(1, ROWS, 2)]]
@@ -485,7 +485,7 @@ def test_task_with_rows_of_several_topics_completes_no_topic(spark, topics):
     for topic in "ab":
         with topics.log(topic) as log:
             assert log.completion(options["job"]) is None
-            assert log.grants().held == ()
+            assert log.load_locks().held == ()
     save(route(df, options), options)
     assert {topic: topics.values(topic) for topic in "ab"} == expected_values()
 

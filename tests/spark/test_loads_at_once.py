@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import functions as sf
 
 from spark_cas import error_from_text, open_log, route
-from spark_cas.core.errors import ConflictError, GrantedError
+from spark_cas.core.errors import ConflictError, LoadInProgressError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log import running_process
-from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
+from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from tests.long import full
 
 pytestmark = pytest.mark.spark
@@ -31,10 +31,10 @@ def save(frame, path, **options):
 
 
 def at_work(log, job="other"):
-    """Acquire a grant for all partitions, as another load of this process."""
-    grant = obtain_grant(log, Applicant(job, "run", running_process.name_of(os.getpid())), ExpectedOffsets("end"))
-    assert grant is not None
-    return grant
+    """Acquire a lock for all partitions, as another load of this process."""
+    lock = acquire_lock(log, Applicant(job, "run", running_process.name_of(os.getpid())), ExpectedOffsets("end"))
+    assert lock is not None
+    return lock
 
 
 def rows_loaded(log, job):
@@ -67,33 +67,33 @@ def test_of_two_at_once_each_row_is_there_once_and_one_comes_after_the_other(spa
                 assert names == sorted(names, key="".join(dict.fromkeys(names)).index)
             assert len(orders) == 1, "one came after the other in all partitions"
             assert sum(before) == 2 * ROWS * (round_ + 1)
-        assert opened.grants().held == ()
+        assert opened.load_locks().held == ()
 
 
 def test_with_named_offsets_it_is_refused_before_a_row_and_told_who_is_at_work(spark, log, path):
     with open_log(path) as opened:
         at_work(opened)
-        with pytest.raises(Exception, match=r"\[GRANTED\]") as caught:
+        with pytest.raises(Exception, match=r"\[LOAD_IN_PROGRESS\]") as caught:
             save(rows_of(spark, "a"), path, job="mine", expectedOffsets='{"0": 0}')
         error = error_from_text(str(caught.value))
-        assert isinstance(error, GrantedError)
-        assert "job 'other' has been at work on partitions 0 to" in error.message
+        assert isinstance(error, LoadInProgressError)
+        assert "job 'other' has had the load lock of partitions 0 to" in error.message
         assert opened.plan("mine") is None
 
 
 def test_it_waits_as_long_as_it_is_told_to(spark, log, path):
     with open_log(path) as opened:
-        grant = at_work(opened)
+        lock = at_work(opened)
         ended: list[float] = []
 
         def end():
             time.sleep(3)
             ended.append(time.monotonic())
-            give_back(opened, grant)
+            release_lock(opened, lock)
 
         ending = threading.Thread(target=end)
         ending.start()
-        save(rows_of(spark, "a"), path, job="mine", expectedOffsets='{"0": 0}', grantTimeout="60s")
+        save(rows_of(spark, "a"), path, job="mine", expectedOffsets='{"0": 0}', lockWaitTimeout="60s")
         assert ended
         ending.join()
         assert rows_loaded(opened, "mine") == ROWS
@@ -116,8 +116,8 @@ def test_a_load_that_ends_badly_keeps_nobody_waiting(spark, log, path, how):
             with pytest.raises(Exception, match=r"\[CONFLICT\]") as caught:
                 save(rows_of(spark, "b"), path, job="second", expectedOffsets='{"0": 0}')
             assert isinstance(error_from_text(str(caught.value)), ConflictError)
-        assert opened.grants().held == ()
-        save(rows_of(spark, "b"), path, job="third", grantTimeout="0s")
+        assert opened.load_locks().held == ()
+        save(rows_of(spark, "b"), path, job="third", lockWaitTimeout="0s")
 
 
 def test_one_that_expects_nothing_waits_for_nobody(spark, log, path):

@@ -109,7 +109,7 @@ def test_what_is_compared_is_said_for_a_write_a_log_or_all_logs(tmp_path, said):
 )
 def test_a_stream_is_not_asked_for_conditions_of_loads(tmp_path, parse):
     assert "atomic of a stream must be load" in refused(parse, {**PATH, "atomic": "true"})
-    for name, value in {"compare": "key", "grantTimeout": "5s", "roundOf": "j", "report": "result.json"}.items():
+    for name, value in {"compare": "key", "lockWaitTimeout": "5s", "roundOf": "j", "report": "result.json"}.items():
         assert f"{name} is for loads" in refused(parse, {**PATH, name: value})
     assert parse(conf(tmp_path, "[defaults]\natomic = true\ncompare = 'key'")) is not None
 

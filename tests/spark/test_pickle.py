@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ERRORS_BY_KIND
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.grants import Grant
+from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.partitioner import Placement
@@ -47,8 +47,8 @@ PLAN = Plan("load-1", "log", 0, (0, None), (0, 0))
 PROGRESS = Progress("load-1", 0, 1, "ab", 0, 1, 1, 0, True, 5, "run/0")
 RESULT = PartitionResult(PROGRESS, 0, 0)
 COMPLETION = Completion("load-1", "log", 0, (RESULT,), 5)
-GRANT = Grant("load-1", "run", ((0, 2),), "a process", 5, ("load-0",))
-TASK = WriteTask(SPEC, PLAN, "run", 5, (1, 0), ChunkLimits(), True, 30_000, COMPLETION, "partition", GRANT)
+LOAD_LOCK = LoadLock("load-1", "run", ((0, 2),), "a process", 5, ("load-0",))
+TASK = WriteTask(SPEC, PLAN, "run", 5, (1, 0), ChunkLimits(), True, 30_000, COMPLETION, "partition", LOAD_LOCK)
 BATCH = BatchTask(
     SPEC,
     "load-1",

@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from spark_cas import bootstrap, error_from_text, open_log, route
-from spark_cas.core.errors import ConflictError, FencedError, GrantedError
+from spark_cas.core.errors import ConflictError, FencedError, LoadInProgressError
 from spark_cas.log.load.planning import complete_job, job_progress
 from spark_cas.log.load.whole_load import with_group
 from spark_cas.options.parse import parse_write
@@ -164,7 +164,7 @@ class Bank:
             try:
                 save(self._rows(decided), self.path, job=uuid.uuid4().hex, expectedOffsets=expected_offsets)
             except Exception as error:
-                if not isinstance(error_from_text(str(error)), ConflictError | GrantedError):
+                if not isinstance(error_from_text(str(error)), ConflictError | LoadInProgressError):
                     raise
             else:
                 return

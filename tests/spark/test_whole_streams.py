@@ -11,7 +11,7 @@ from spark_cas import open_log, route
 from spark_cas.core.errors import ConflictError, InputChangedError, NotRoutedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import Batch
-from spark_cas.log.load.granting import Applicant, obtain_grant
+from spark_cas.log.load.locking import Applicant, acquire_lock
 from spark_cas.log.load.micro_batch import load_batch
 from spark_cas.log.load.planning import job_progress
 from spark_cas.log.load.whole_load import with_group
@@ -148,7 +148,7 @@ def test_a_run_that_gives_up_leaves_alone_what_another_run_goes_on_with(path):
         plan = with_group(log, second.task.plan, 0)
         runs = [f"{each.task.run}/0" for each in (first, second)]
         for run in runs:
-            obtain_grant(log, Applicant("copy", run, batch_id=0), ExpectedOffsets("none"), whole=True)
+            acquire_lock(log, Applicant("copy", run, batch_id=0), ExpectedOffsets("none"), whole=True)
         results = load_batch(log, plan, Batch("q", 0), batches_of(ROWS, 20), task="run/0/0", limits=WIDE)
         reports = [
             BatchReport(found, job="copy", batch=Batch("q", 0), run=run, group=plan.group)
@@ -157,4 +157,4 @@ def test_a_run_that_gives_up_leaves_alone_what_another_run_goes_on_with(path):
         first.abort([reports[0]])
         second.commit([reports[1]])
         assert everything(log) == ROWS
-        assert log.grants().held == ()
+        assert log.load_locks().held == ()

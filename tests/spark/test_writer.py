@@ -11,9 +11,9 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from spark_cas import LogSettingsWarning
 from spark_cas.core.errors import (
     BatchTooLargeError,
-    ClaimError,
     ConditionalLogError,
     ConflictError,
+    ExpectedOffsetError,
     FencedError,
     InputChangedError,
     InputError,
@@ -428,13 +428,13 @@ def test_a_definite_error_cancels_its_run_until_the_driver_ends_it(plan, run_tas
 
     def reject():
         message = run_task(writer, 0, claiming(0, "ab", -5, None))
-        assert message.rejection.kind == "CLAIM"
+        assert message.rejection.kind == "BAD_EXPECTED_OFFSET"
         assert [each.stem for each in cancelled.glob("*")] == [writer.task.run] * entries
         return message
 
     writer.abort([reject(), None])
     assert not list(cancelled.glob("*"))
-    with pytest.raises(ClaimError) as raised:
+    with pytest.raises(ExpectedOffsetError) as raised:
         writer.commit([reject()])
     assert not list(cancelled.glob("*"))
     assert raised.value.appended_rows == {}
@@ -523,7 +523,7 @@ def test_a_row_that_expects_past_the_end_says_that_the_log_may_have_lost_records
 )
 def test_what_can_be_no_claim_is_refused_before_anything_is_appended(plan, run, path, claims, said):
     rows = [claiming(0, "ab", *claims[:2]), claiming(0, "cd", *claims[2:])]
-    with pytest.raises(ClaimError, match=said):
+    with pytest.raises(ExpectedOffsetError, match=said):
         run(plan(CLAIMING, partitions="2"), rows)
     assert keys(path, 0) == []
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.expansion import Expansion, Intent, Layouts
-from spark_cas.core.grants import Grants
 from spark_cas.core.guarantee import REQUIRED
+from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal, Unknown
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
@@ -187,11 +187,11 @@ class FaultyLog(Backend):
     def jobs(self) -> tuple[str, ...]:
         return self._at("jobs", self._inner.jobs)
 
-    def grants(self) -> Grants:
-        return self._at("grants", self._inner.grants)
+    def load_locks(self) -> LoadLocks:
+        return self._at("load_locks", self._inner.load_locks)
 
-    def put_grants(self, grants: Grants) -> bool:
-        return self._at("put_grants", lambda: self._inner.put_grants(grants))
+    def put_load_locks(self, load_locks: LoadLocks) -> bool:
+        return self._at("put_load_locks", lambda: self._inner.put_load_locks(load_locks))
 
     def _at(self, operation: str, call: Callable[[], Result]) -> Result:
         self.calls[operation] += 1

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from key_value_store.http.redirecting import Elsewhere, Redirecting
+from key_value_store.http.redirecting import Redirecting, RedirectTo
 from key_value_store.http.replies import error_reply, reply_of
 from key_value_store.http.wire import (
     ABSENT,
@@ -48,7 +48,7 @@ from key_value_store.records import LEADER_KEY
 REQUEST_SECONDS = 10.0
 MOST_REQUEST_SECONDS = 60.0
 MOST_AT_ONCE = 128
-"""More requests that wait for the log are sent away: each has a thread."""
+"""The maximum number of requests that wait for the log, because each one uses a thread. The server rejects others."""
 
 _PAGE_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 _LOG = logging.getLogger("spark_cas")
@@ -58,7 +58,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class _AnyKey(Convertor[str]):
-    """The rest of a path, with line ends too, at which the framework's own stops. The key itself is read raw."""
+    """Match the remaining path, including line breaks, at which the framework's converter stops."""
 
     regex = "(?s:.*)"
 
@@ -73,7 +73,7 @@ register_url_convertor("anykey", _AnyKey())
 
 
 def app_of(node: Node, address: str, log: str) -> Starlette:
-    """The application of a node that others reach at ``address``; ``log`` is the name that the status shows."""
+    """Return the application of a node. Other nodes use ``address``; the status shows ``log`` as the log's name."""
     api = _Api(node, address, log)
     routes = [
         Route("/", api.page, methods=["GET"]),
@@ -86,13 +86,13 @@ def app_of(node: Node, address: str, log: str) -> Starlette:
 
 
 def _guarded(endpoint: Callable[["_Api", Request], Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
-    """The endpoint, for requests that mean this node; what it raises becomes a reply."""
+    """Wrap an endpoint: reject requests for another host, and turn exceptions into replies."""
 
     async def guarded(api: "_Api", request: Request) -> Response:
         try:
             api.require_host(request)
             return await endpoint(api, request)
-        except Exception as error:  # noqa: BLE001 - a client gets a reply, whatever happened
+        except Exception as error:  # noqa: BLE001 - the client gets a reply to every error
             reply = reply_of(error)
             if reply.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
                 _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
@@ -102,7 +102,7 @@ def _guarded(endpoint: Callable[["_Api", Request], Awaitable[Response]]) -> Call
 
 
 class _Api:
-    """The endpoints."""
+    """The endpoints of one node."""
 
     def __init__(self, node: Node, address: str, log: str) -> None:
         self._node = node
@@ -115,8 +115,8 @@ class _Api:
         self._page = files("key_value_store.http").joinpath("status.html").read_text(encoding="utf-8")
 
     def require_host(self, request: Request) -> None:
-        """Refuse a name that is not this node's: a page of another site may have had it resolved to here."""
-        # As it was sent: for a name that it finds malformed the framework puts in the address of the server.
+        """Reject a request for another host name, because another site may have resolved its name to this address."""
+        # The raw header: if the name is malformed, the framework replaces it with the address of the server.
         try:
             host = urlsplit("//" + request.headers.get("host", "")).hostname or ""
         except ValueError:
@@ -124,7 +124,7 @@ class _Api:
         if host not in self._hosts and not _is_ip(host):
             raise RefusedRequestError(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                f"this is node {self._address}, and the request is for another host. Ask by that address or by IP.",
+                f"the request is for another host, not for node {self._address}. Use this address or an IP address.",
             )
 
     @_guarded
@@ -150,15 +150,15 @@ class _Api:
             return await self._get(request, key)
         headers = request.headers
         expected = expected_of(headers.get("if-match"), headers.get("if-none-match"))
-        _refuse_reserved(key)
+        _reject_reserved(key)
         deadline = _deadline(request)
         if request.method == "DELETE":
             call = partial(self._node.delete, key, expected_version=expected)
         else:
             value = await _body(request, deadline)
             call = partial(self._node.put, key, value, expected_version=expected)
-        done = await self._ask(key, lambda left: call(timeout=left), deadline)
-        if isinstance(done, Elsewhere):
+        done = await self._execute(key, lambda left: call(timeout=left), deadline)
+        if isinstance(done, RedirectTo):
             return _redirect(done, request)
         if request.method == "DELETE":
             return _json({"offset": done})
@@ -168,69 +168,69 @@ class _Api:
     async def _get(self, request: Request, key: bytes) -> Response:
         stale = _flag(request, "stale")
         read = partial(self._node.get, key, stale=stale)
-        found = await self._ask(key, lambda left: read(timeout=left), _deadline(request))
-        if isinstance(found, Elsewhere):
-            return _redirect(found, request)
-        how = {READ_HEADER: STALE if stale else LINEARIZABLE, "Cache-Control": "no-cache"}
-        if found.value is None or found.version is None:
-            return error_reply(HTTPStatus.NOT_FOUND, ABSENT, "the key is absent.", how, version=None)
-        headers = how | {"ETag": tag_of(found.version), "X-Content-Type-Options": "nosniff"}
-        if version_of_tag(request.headers.get("if-none-match", "")) == found.version:
+        result = await self._execute(key, lambda left: read(timeout=left), _deadline(request))
+        if isinstance(result, RedirectTo):
+            return _redirect(result, request)
+        read_headers = {READ_HEADER: STALE if stale else LINEARIZABLE, "Cache-Control": "no-cache"}
+        if result.value is None or result.version is None:
+            return error_reply(HTTPStatus.NOT_FOUND, ABSENT, "the key is absent.", read_headers, version=None)
+        headers = read_headers | {"ETag": tag_of(result.version), "X-Content-Type-Options": "nosniff"}
+        if version_of_tag(request.headers.get("if-none-match", "")) == result.version:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-        return Response(found.value, headers=headers, media_type="application/octet-stream")
+        return Response(result.value, headers=headers, media_type="application/octet-stream")
 
     @_guarded
     async def transactions(self, request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            # A page of another site may send any other type to here without asking.
+            # Browsers let pages of other sites send some other content types without a preflight request.
             raise RefusedRequestError(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected Content-Type: application/json. Nothing was written."
             )
         deadline = _deadline(request)
-        asked = transaction_of(await _body(request, deadline))
-        if not asked.writes:
-            raise bad_request("a transaction writes at least one key")
-        for each in asked.writes:
-            _refuse_reserved(each)
-        call = partial(self._node.transact, asked.writes, asked.expected)
-        done = await self._ask(next(iter(asked.writes)), lambda left: call(timeout=left), deadline)
-        return _redirect(done, request) if isinstance(done, Elsewhere) else _json(versions_json(done))
+        transaction = transaction_of(await _body(request, deadline))
+        if not transaction.writes:
+            raise bad_request("expected at least one write")
+        for each in transaction.writes:
+            _reject_reserved(each)
+        call = partial(self._node.transact, transaction.writes, transaction.expected)
+        done = await self._execute(next(iter(transaction.writes)), lambda left: call(timeout=left), deadline)
+        return _redirect(done, request) if isinstance(done, RedirectTo) else _json(versions_json(done))
 
-    async def _ask(self, key: bytes, call: Callable[[float], Result], deadline: float) -> Result | Elsewhere:
-        """Have a thread do it. A client that goes away does not end what was begun."""
+    async def _execute(self, key: bytes, call: Callable[[float], Result], deadline: float) -> Result | RedirectTo:
+        """Run the call in a thread. If the client disconnects, the call still completes."""
         if self._limiter.available_tokens < 1:
             raise RefusedRequestError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{MOST_AT_ONCE} requests wait for the log already. Nothing was written. Try again.",
+                f"{MOST_AT_ONCE} requests already wait for the log. Nothing was written. Retry later.",
             )
-        asked = partial(self._redirecting.ask, key, call, max(0.0, deadline - time.monotonic()))
-        return await anyio.to_thread.run_sync(asked, abandon_on_cancel=True, limiter=self._limiter)
+        task = partial(self._redirecting.execute, key, call, max(0.0, deadline - time.monotonic()))
+        return await anyio.to_thread.run_sync(task, abandon_on_cancel=True, limiter=self._limiter)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """What the framework itself refuses: an unknown path, a method that a path does not have."""
+    """Reply to a request that the framework rejects: an unknown path or method."""
     if not isinstance(error, HTTPException):
         raise error
     status = HTTPStatus(error.status_code)
-    message = f"{status.phrase}: {request.method} is not what this path takes. "
-    message += "The API is in examples/key_value_store/README.md."
+    message = f"{status.phrase}: this path does not support {request.method}. "
+    message += "See examples/key_value_store/README.md for the API."
     return error_reply(status, status.name, message, error.headers)
 
 
-def _refuse_reserved(key: bytes) -> None:
+def _reject_reserved(key: bytes) -> None:
     if key == LEADER_KEY:
-        raise bad_request("this key names leaders, and is not for writing")
+        raise bad_request("this key is reserved: it names leaders")
 
 
 def _deadline(request: Request) -> float:
-    """When the request has to be answered, on the steady clock: ``timeout`` seconds from here."""
+    """Return the deadline of the request on the monotonic clock: ``timeout`` seconds from now."""
     text = request.query_params.get("timeout", str(REQUEST_SECONDS))
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
     if not 0 < seconds <= MOST_REQUEST_SECONDS:
-        raise bad_request(f"expected timeout=SECONDS, above 0 and up to {MOST_REQUEST_SECONDS:g}")
+        raise bad_request(f"expected timeout=SECONDS, more than 0 and at most {MOST_REQUEST_SECONDS:g}")
     return time.monotonic() + seconds
 
 
@@ -242,26 +242,26 @@ def _flag(request: Request, name: str) -> bool:
 
 
 async def _body(request: Request, deadline: float) -> bytes:
-    """The body, if it comes in time and is not too large."""
-    found = bytearray()
+    """Return the body. Reject it if it is too large or not complete in time."""
+    body = bytearray()
     try:
         async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
             async for part in request.stream():
-                found += part
-                if len(found) > MOST_BODY_BYTES:
+                body += part
+                if len(body) > MOST_BODY_BYTES:
                     raise RefusedRequestError(
                         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                        f"a body has at most {MOST_BODY_BYTES} bytes. Nothing was written. Make it smaller.",
+                        f"the body has more than {MOST_BODY_BYTES} bytes. Nothing was written. Send a smaller value.",
                     )
     except TimeoutError:
         raise RefusedRequestError(
-            HTTPStatus.REQUEST_TIMEOUT, "the body did not come in time. Nothing was written."
+            HTTPStatus.REQUEST_TIMEOUT, "the body was not complete in time. Nothing was written."
         ) from None
-    return bytes(found)
+    return bytes(body)
 
 
-def _redirect(there: Elsewhere, request: Request) -> Response:
-    """To the node that leads, with method and body: 307 says that they stay, and clients follow it by themselves."""
+def _redirect(there: RedirectTo, request: Request) -> Response:
+    """Redirect to the leader. With status 307, clients keep the method and body, and follow by themselves."""
     path = request.scope["raw_path"].decode("ascii", "replace")
     query = request.scope["query_string"].decode("ascii", "replace")
     return RedirectResponse(f"http://{there.address}{path}{'?' if query else ''}{query}")

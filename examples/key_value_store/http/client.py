@@ -1,4 +1,4 @@
-"""A client of the store: it goes from node to node, to the one that leads, within one deadline."""
+"""A client of the store. It tries the nodes in turn and follows redirects to the leader, within one deadline."""
 
 import random
 import time
@@ -10,15 +10,15 @@ from urllib.parse import urlencode
 
 from key_value_store.http.exchange import NoReplyError, NotSentError, Reply, exchange
 from key_value_store.http.verdict import (
-    AskElsewhere,
     Done,
     NotDone,
+    Redirected,
     Refused,
     Unclear,
     Verdict,
     document_in,
-    nobody_did,
-    nobody_knows,
+    no_node_error,
+    unknown_outcome_error,
     verdict_of,
 )
 from key_value_store.http.wire import (
@@ -37,7 +37,7 @@ from spark_cas.core.errors import VersionMismatchError
 
 REQUEST_SECONDS = 10.0
 _READ_SECONDS = 2.0
-"""A node that does not answer a read for so long is passed over."""
+"""If a node does not answer a read within this time, the client tries the next node."""
 _PAUSE_SECONDS = 0.1
 _MOST_HOPS = 4
 
@@ -53,29 +53,32 @@ class _Request:
     query: Mapping[str, str] = field(default_factory=dict)
     reads: bool = False
     once: bool = False
-    """Of a write: however often it is sent, it is done once, for the version that it expects never comes back."""
+    """The write expects an existing version, which never returns. Several attempts therefore write at most once."""
 
     def __post_init__(self) -> None:
         if len(self.body) > MOST_BODY_BYTES:
-            msg = f"a request has a body of at most {MOST_BODY_BYTES} bytes, got {len(self.body)}"
+            msg = f"expected a body of at most {MOST_BODY_BYTES} bytes, got {len(self.body)}"
             raise ValueError(msg)
 
 
 class Client:
-    """A client of the nodes at ``host:port``. Threads may use it at once; it keeps no connection open."""
+    """A client of the nodes at ``host:port``. Several threads may use it; it keeps no connection open."""
 
     def __init__(self, nodes: Sequence[str]) -> None:
-        """``nodes`` are tried in turn; those that lead are found from any of them. Raises ValueError."""
-        wrong = [each for each in nodes if host_and_port(each) is None]
-        if wrong or not nodes:
-            msg = f"expected nodes as host:port, one at least, got {', '.join(wrong) or 'none'}"
+        """Create a client that tries ``nodes`` in turn and follows their redirects. Raises ValueError."""
+        invalid = [each for each in nodes if host_and_port(each) is None]
+        if invalid or not nodes:
+            msg = f"expected at least one node as host:port, got {', '.join(invalid) or 'none'}"
             raise ValueError(msg)
         self._nodes = list(nodes)
 
     def get(self, key: bytes, *, stale: bool = False, timeout: float = REQUEST_SECONDS) -> Versioned:
-        """What a key holds; raises as `Node.get`, and StorageError when within ``timeout`` no node answered."""
+        """Return the value and version of a key.
+
+        Raises the errors of `Node.get`, and StorageError if no node answered within ``timeout`` seconds.
+        """
         query = {"stale": "true"} if stale else {}
-        reply = self._ask(_Request("GET", path_of_key(key), query=query, reads=True), timeout)
+        reply = self._send(_Request("GET", path_of_key(key), query=query, reads=True), timeout)
         if reply.status == HTTPStatus.NOT_FOUND:
             return ABSENT
         return Versioned(reply.body, version_of_tag(reply.headers.get("ETag", "")))
@@ -83,15 +86,18 @@ class Client:
     def put(
         self, key: bytes, value: bytes, *, expected_version: Expected = ANY, timeout: float = REQUEST_SECONDS
     ) -> int:
-        """Set a key, if it has the expected version, and return its new version. Raises as `Node.put`.
+        """Set a key if it has the expected version, and return its new version. Raises the errors of `Node.put`.
 
-        An outcome that is not known is told. Only a write that expects a version of a key that is there is sent
-        again then: it cannot be done twice.
+        If the outcome is unknown, the client raises UnknownOutcomeError. It retries only a write that expects an
+        existing version, because the store cannot execute this write twice.
         """
         return int(self._write("PUT", key, value, expected_version, timeout)["version"])
 
     def delete(self, key: bytes, *, expected_version: Expected = ANY, timeout: float = REQUEST_SECONDS) -> int:
-        """Remove a key, if it has the expected version, and return the offset of the deletion. Raises as `put`."""
+        """Delete a key if it has the expected version, and return the offset of the deletion.
+
+        Raises the errors of `put`.
+        """
         return int(self._write("DELETE", key, b"", expected_version, timeout)["offset"])
 
     def transact(
@@ -101,10 +107,13 @@ class Client:
         *,
         timeout: float = REQUEST_SECONDS,
     ) -> dict[bytes, int]:
-        """Write keys of any shards in one step, or none of them; None deletes a key. Raises as `Node.transact`."""
+        """Write keys of any shards atomically, and return the new version of each key. None deletes a key.
+
+        Raises the errors of `Node.transact`.
+        """
         body = transaction_json(Transaction(writes, expected_versions or {}))
         headers = {"Content-Type": "application/json"}
-        return versions_of(document_in(self._ask(_Request("POST", TRANSACTIONS, body, headers), timeout)))
+        return versions_of(document_in(self._send(_Request("POST", TRANSACTIONS, body, headers), timeout)))
 
     def _write(self, method: str, key: bytes, value: bytes, expected: Expected, timeout: float) -> dict[str, Any]:
         headers = {}
@@ -115,39 +124,41 @@ class Client:
         once = isinstance(expected, int)
         request = _Request(method, path_of_key(key), value, headers, once=once)
         try:
-            return document_in(self._ask(request, timeout))
+            return document_in(self._send(request, timeout))
         except VersionMismatchError as error:
             raise VersionMismatchError(error.message, key, error.actual) from None
 
-    def _ask(self, request: _Request, timeout: float) -> Reply:
-        """The reply of whoever may answer. Raises the error that it tells of."""
+    def _send(self, request: _Request, timeout: float) -> Reply:
+        """Return the reply of the first node that executes the request. Raises the error in a final reply."""
         deadline = time.monotonic() + timeout
         unclear = last = ""
-        for node in self._in_turn(deadline):
-            verdict, node_asked = _follow(node, request, deadline)
+        for node in self._node_rounds(deadline):
+            verdict, last_node = _follow(node, request, deadline)
             match verdict:
                 case Done(reply):
                     return reply
-                case AskElsewhere():
-                    last = f"node {node_asked}: it does not lead the shard"
-                case NotDone(why):
-                    last = f"node {node_asked}: {why}"
+                case Redirected():
+                    last = f"node {last_node} does not lead the shard"
+                case NotDone(reason):
+                    last = f"node {last_node}: {reason}"
                 case Refused(error):
                     if unclear:
-                        raise nobody_knows(f"{unclear}. Asked again, that was refused, maybe because it was done")
+                        raise unknown_outcome_error(
+                            f"{unclear}. A retry was rejected, perhaps because the first attempt succeeded"
+                        )
                     raise error
-                case Unclear(why):
-                    last = f"node {node_asked}: {why}"
+                case Unclear(reason):
+                    last = f"node {last_node}: {reason}"
                     if not request.reads:
                         unclear = last
                 case _:
                     assert_never(verdict)
             if unclear and not request.once:
                 break
-        raise nobody_knows(unclear) if unclear else nobody_did(timeout, last)
+        raise unknown_outcome_error(unclear) if unclear else no_node_error(timeout, last)
 
-    def _in_turn(self, deadline: float) -> Iterator[str]:
-        """The nodes, over and over until the deadline, with a pause after each round."""
+    def _node_rounds(self, deadline: float) -> Iterator[str]:
+        """Yield the nodes in turn until the deadline, with a pause after each round."""
         pause = 0.0
         while (left := deadline - time.monotonic()) > 0:
             time.sleep(min(pause * _CHANCE.uniform(0.5, 1.5), left))
@@ -156,7 +167,7 @@ class Client:
 
 
 def _follow(node: str, request: _Request, deadline: float) -> tuple[Verdict, str]:
-    """What comes of asking a node, and those that it sends to; and the last that was asked."""
+    """Send a request to a node, follow its redirects, and return the verdict and the last node."""
     for _ in range(_MOST_HOPS):
         try:
             verdict = verdict_of(_exchange(node, request, deadline), reads=request.reads)
@@ -164,7 +175,7 @@ def _follow(node: str, request: _Request, deadline: float) -> tuple[Verdict, str
             return NotDone(str(error)), node
         except NoReplyError as error:
             return Unclear(str(error)), node
-        if not isinstance(verdict, AskElsewhere):
+        if not isinstance(verdict, Redirected):
             break
         node = verdict.address
     return verdict, node
@@ -173,7 +184,7 @@ def _follow(node: str, request: _Request, deadline: float) -> tuple[Verdict, str
 def _exchange(node: str, request: _Request, deadline: float) -> Reply:
     now = time.monotonic()
     until = min(deadline, now + _READ_SECONDS) if request.reads else deadline
-    # The node gives up a little earlier, so that what it tells arrives.
+    # The node times out a little earlier, so that its reply arrives in time.
     left = max(0.001, (until - now) * 0.9)
     path = f"{request.path}?{urlencode({**request.query, 'timeout': f'{left:.3f}'})}"
     return exchange(node, request.method, path, deadline=until, body=request.body, headers=request.headers)

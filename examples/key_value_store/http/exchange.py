@@ -1,7 +1,7 @@
-"""One HTTP request and its reply, within one deadline, on a connection of its own.
+"""Send one HTTP request and read the reply, within one deadline, on a new connection.
 
-A connection that was used before may be closed by the server at any time, and then nobody knows whether it got the
-request; a new one either gets it whole or not at all.
+The server may close a reused connection at any time. The client could then not determine whether the server received
+the request. A new connection delivers a complete request or none.
 """
 
 import socket
@@ -17,16 +17,16 @@ _MOST_REPLY_BYTES = 16 * 1024 * 1024
 
 
 class NotSentError(Exception):
-    """The server did not get the whole request: it did nothing."""
+    """The server did not receive the complete request, so it did nothing."""
 
 
 class NoReplyError(Exception):
-    """The request was sent, and no whole reply came: it may have been done, or may yet be."""
+    """The client sent the request but received no complete reply. The server may execute it, now or later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server answered."""
+    """The reply of a server."""
 
     status: int
     headers: HTTPMessage
@@ -34,58 +34,71 @@ class Reply:
 
 
 class _Bounded(socket.socket):
-    """A socket of which all reads together end at a deadline, however slowly bytes come."""
+    """A socket with one deadline for all of its reads, even if the bytes arrive slowly."""
 
     deadline = 0.0
 
-    def recv_into(self, *arguments: Any, **named: Any) -> int:  # noqa: ANN401 - handed on as they are
-        self.settimeout(_left(self.deadline))
-        return super().recv_into(*arguments, **named)
+    def recv_into(self, *arguments: Any, **keywords: Any) -> int:  # noqa: ANN401 - passed through
+        self.settimeout(_seconds_left(self.deadline))
+        return super().recv_into(*arguments, **keywords)
 
 
 def exchange(
     address: str, method: str, path: str, *, deadline: float, body: bytes = b"", headers: Mapping[str, str]
 ) -> Reply:
-    """Ask a server at ``host:port``; ``deadline`` is on the steady clock. Raises NotSentError, NoReplyError."""
+    """Send a request to the server at ``host:port``, and return its reply.
+
+    Args:
+        address: The address of the server.
+        method: The HTTP method.
+        path: The path and query.
+        deadline: A time on the monotonic clock.
+        body: The body.
+        headers: The headers.
+
+    Raises:
+        NotSentError: The server did not receive the complete request.
+        NoReplyError: No complete reply arrived.
+    """
     parts = host_and_port(address)
     if parts is None:
-        raise NotSentError("its address is no host:port")
+        raise NotSentError("the address is not host:port")
     connection = HTTPConnection(*parts)
     try:
         try:
             connection.sock = _connected(parts, deadline)
-            connection.sock.settimeout(_left(deadline))
+            connection.sock.settimeout(_seconds_left(deadline))
             connection.request(method, path, body, dict(headers) | {"Connection": "close"})
         except (OSError, HTTPException) as error:
-            raise NotSentError(_told(error)) from None
+            raise NotSentError(_error_text(error)) from None
         try:
             response = connection.getresponse()
             if response.length is None:
-                raise NoReplyError("its reply does not say how long it is, so it may be cut off")
+                raise NoReplyError("the reply has no Content-Length, so it may be incomplete")
             if response.length > _MOST_REPLY_BYTES:
-                raise NoReplyError(f"its reply is larger than {_MOST_REPLY_BYTES} bytes")
-            found = response.read()  # IncompleteRead where it is cut off
+                raise NoReplyError(f"the reply has more than {_MOST_REPLY_BYTES} bytes")
+            content = response.read()  # raises IncompleteRead if the reply is incomplete
         except (OSError, HTTPException) as error:
-            raise NoReplyError(_told(error)) from None
-        return Reply(response.status, response.headers, found)
+            raise NoReplyError(_error_text(error)) from None
+        return Reply(response.status, response.headers, content)
     finally:
         connection.close()
 
 
 def _connected(parts: tuple[str, int], deadline: float) -> _Bounded:
-    plain = socket.create_connection(parts, timeout=_left(deadline))
+    plain = socket.create_connection(parts, timeout=_seconds_left(deadline))
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     bounded = _Bounded(fileno=plain.detach())
     bounded.deadline = deadline
     return bounded
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
     return left
 
 
-def _told(error: BaseException) -> str:
-    return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+def _error_text(error: BaseException) -> str:
+    return str(error) or ("no reply in time" if isinstance(error, TimeoutError) else type(error).__name__)

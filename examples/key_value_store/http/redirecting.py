@@ -1,8 +1,8 @@
-"""What a node's server does with requests for a shard that another node leads.
+"""How the server of a node handles requests for a shard that another node leads.
 
-Who asks is sent to the leader as long as that one answers and can lead; if not, this node takes the shard over and
-does what was asked. A node by itself cannot decide that: it sees the log only, and a leader that nobody writes to
-leaves nothing there for days.
+If the leader responds and can lead, the server redirects the client to it. Otherwise this node takes over the shard
+and executes the request. A node cannot decide this without requests to the leader: it only reads the log, and an idle
+leader appends no records.
 """
 
 import json
@@ -17,7 +17,7 @@ from key_value_store.node import Node
 from spark_cas.core.errors import NotLeaderError
 
 PROBE_SECONDS = 1.0
-"""A leader that does not answer for so long is taken for dead: wrongly, that costs a change of leaders, no write."""
+"""A leader that does not answer within this time counts as failed. A wrong decision loses no write."""
 
 _TRUSTED_SECONDS = 0.5
 
@@ -25,24 +25,30 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """Another node is to be asked, and answers."""
+class RedirectTo:
+    """The client has to send its request to this node, which responds."""
 
     address: str
 
 
 class Redirecting:
-    """One node, for requests that come from anybody. Threads may call it at once."""
+    """Executes requests of clients at one node, or redirects them. Several threads may call it."""
 
     def __init__(self, node: Node, address: str) -> None:
         self._node = node
         self._address = address
-        self._answered: dict[tuple[str, int], float] = {}
+        self._healthy_at: dict[tuple[str, int], float] = {}
 
-    def ask(self, key: bytes, call: Callable[[float], Result], timeout: float) -> Result | Elsewhere:
-        """Do ``call``, which takes the seconds that are left, at the leader of the key's shard.
+    def execute(self, key: bytes, call: Callable[[float], Result], timeout: float) -> Result | RedirectTo:
+        """Run ``call`` if this node leads the shard of the key, or return the leader.
 
-        Raises what it raises; NotLeaderError when within ``timeout`` seconds nobody led.
+        Args:
+            key: The key.
+            call: The request. Its argument is the remaining time in seconds.
+            timeout: In seconds.
+
+        Raises:
+            NotLeaderError: No node became the leader in time. All other errors are those of ``call``.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -54,7 +60,7 @@ class Redirecting:
                     raise
                 shard = self._node.shard_of(key)
                 if self._leads(leader, shard, deadline):
-                    return Elsewhere(leader)
+                    return RedirectTo(leader)
                 if time.monotonic() >= deadline:
                     raise
                 self._take_over(shard, deadline)
@@ -63,28 +69,28 @@ class Redirecting:
         try:
             self._node.lead(shard, timeout=max(0.0, deadline - time.monotonic()))
         except NotLeaderError as error:
-            # Another was faster: whoever asked is sent there next.
+            # Another node took over first. The server redirects the client to it next.
             if error.leader is None or time.monotonic() >= deadline:
                 raise
 
     def _leads(self, address: str, shard: int, deadline: float) -> bool:
-        """Whether the node of this address answers, under this address, and does not say that the shard fails there.
+        """Return whether the node responds under this address and does not report the shard as failing.
 
-        An answer holds for half a second.
+        A positive answer is valid for half a second.
         """
-        now, asked = time.monotonic(), (address, shard)
-        if now - self._answered.get(asked, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:
+        now, target = time.monotonic(), (address, shard)
+        if now - self._healthy_at.get(target, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:
             return True
         if host_and_port(address) is None:
             return False
         try:
             reply = exchange(address, "GET", HEALTH, deadline=min(deadline, now + PROBE_SECONDS), headers={})
-            told = json.loads(reply.body)
-            leads = bool(told["node"] == address) and shard not in told["failing"]
+            health = json.loads(reply.body)
+            leads = bool(health["node"] == address) and shard not in health["failing"]
         except (NotSentError, NoReplyError, ValueError, KeyError, TypeError):
             leads = False
         if leads:
-            self._answered = {asked: time.monotonic()} | {
-                each: at for each, at in self._answered.items() if each != asked and now - at < _TRUSTED_SECONDS
+            self._healthy_at = {target: time.monotonic()} | {
+                each: at for each, at in self._healthy_at.items() if each != target and now - at < _TRUSTED_SECONDS
             }
         return leads

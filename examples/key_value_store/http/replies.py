@@ -1,4 +1,4 @@
-"""How what a node says becomes an HTTP reply: one table, from error to status."""
+"""Convert errors of a node to HTTP replies. One table maps an error to a status."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -28,13 +28,13 @@ _STATUS: tuple[tuple[type[ConditionalLogError], HTTPStatus], ...] = (
     (UnknownOutcomeError, HTTPStatus.GATEWAY_TIMEOUT),
     (RecordTooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (InputError, HTTPStatus.BAD_REQUEST),
-    # What passes, and of which nothing was written:
+    # Transient errors; nothing was written:
     (NotLeaderError, HTTPStatus.SERVICE_UNAVAILABLE),
     (MayBeStaleError, HTTPStatus.SERVICE_UNAVAILABLE),
     (ConflictError, HTTPStatus.SERVICE_UNAVAILABLE),
     (FencedError, HTTPStatus.SERVICE_UNAVAILABLE),
     (StorageError, HTTPStatus.SERVICE_UNAVAILABLE),
-    # What does not: another layout, records that are gone.
+    # Permanent errors, for example a changed layout or trimmed records:
     (ConditionalLogError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
 
@@ -46,15 +46,15 @@ def error_reply(
     headers: Mapping[str, str] | None = None,
     **more: int | None,
 ) -> JSONResponse:
-    """An error as JSON: its stable token, what was found and what to do."""
-    found = dict(headers or {})
+    """Return an error as JSON: a stable token, and a message with the cause and the fix."""
+    all_headers = dict(headers or {})
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        found["Retry-After"] = str(RETRY_SECONDS)
-    return JSONResponse({"token": token, "message": message, **more}, status, found)
+        all_headers["Retry-After"] = str(RETRY_SECONDS)
+    return JSONResponse({"token": token, "message": message, **more}, status, all_headers)
 
 
 def reply_of(error: Exception) -> Response:
-    """The reply for an error."""
+    """Return the reply for an error."""
     if isinstance(error, RefusedRequestError):
         return error_reply(error.status, error.status.name, error.message)
     if isinstance(error, VersionMismatchError):
@@ -66,6 +66,6 @@ def reply_of(error: Exception) -> Response:
     return error_reply(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         INTERNAL,
-        "this is a defect of the node; its own output has the details. Of a write it is not known whether it was "
-        "done: read the key.",
+        "the node has a defect; see its output for details. The outcome of a write is unknown. Read the key to "
+        "check.",
     )

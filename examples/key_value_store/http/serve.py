@@ -1,4 +1,4 @@
-"""One node as a process: a port, the node, and a clean end."""
+"""Run one node as a process: a port, the node, and a clean shutdown."""
 
 import signal
 import socket
@@ -14,14 +14,14 @@ from spark_cas import open_log
 from spark_cas.log.open import AnySpec, answered_before
 
 GRACE_SECONDS = 10
-"""After a signal, what is under way has so long to end."""
+"""After a signal, running requests have this much time to end."""
 
 _MOST_CONNECTIONS = 1000
 _BACKLOG = 512
 
 
 def tcp_listener(host: str, port: int) -> socket.socket:
-    """A port that is bound and taken up; 0 is a free one. Raises OSError."""
+    """Bind a port and listen on it; port 0 selects a free one. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
@@ -35,13 +35,13 @@ def serve(
     nodes: Collection[str],
     ready: Callable[[int], None],
 ) -> None:
-    """Run a node until SIGTERM or SIGINT, then end what is under way and close it.
+    """Run a node until SIGTERM or SIGINT. Then finish the running requests and close the node.
 
-    ``ready`` is called with the number of shards once the node follows them. Raises as `Node`.
+    When the node follows its shards, calls ``ready`` with their number. Raises the errors of `Node`.
     """
     with open_log(log) as opened:
         name, shards = opened.topic, opened.layout().partitions
-    # From here on a log that is down for a while is waited for.
+    # From now on the node retries if the log cannot be reached.
     with Node(partial(open_log, answered_before(log)), address=address, folder=folder, nodes=nodes) as node:
         server = uvicorn.Server(
             uvicorn.Config(
@@ -62,7 +62,7 @@ def serve(
         def end(*_: object) -> None:
             server.should_exit = True
 
-        # The server has handlers of its own while it runs, and gives the signal to these when it has ended.
+        # While the server runs, it uses its own handlers. After it has ended, it raises the signal again for these.
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, end)
         ready(shards)

@@ -1,4 +1,4 @@
-"""What one node's reply means for who asked: done, not done, or nobody knows. Pure."""
+"""Determine the meaning of a node's reply: done, not done, or unclear. Pure functions."""
 
 import json
 from dataclasses import dataclass
@@ -21,59 +21,59 @@ _MAY_PASS = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.REQUEST_TIMEOUT)
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It was done."""
+    """The node executed the request."""
 
     reply: Reply
 
 
 @dataclass(frozen=True, slots=True)
-class AskElsewhere:
-    """Nothing was done; another node leads."""
+class Redirected:
+    """The node did nothing; another node leads."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
-    """Nothing was done, and the same may be asked again."""
+    """The node did nothing, and the client may retry."""
 
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing was done, and the same asked again is refused again."""
+    """The node did nothing, and would reject a retry too."""
 
     error: Exception
 
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """It may have been done, or may yet be."""
+    """The node may have executed the request, or may still execute it."""
 
-    why: str
+    reason: str
 
 
-Verdict = Done | AskElsewhere | NotDone | Refused | Unclear
+Verdict = Done | Redirected | NotDone | Refused | Unclear
 
 
 def document_in(reply: Reply) -> dict[str, Any]:
-    """The JSON object of a reply. Raises ValueError."""
-    found = json.loads(reply.body)
-    if not isinstance(found, dict):
-        msg = "no JSON object"
-        raise ValueError(msg)  # noqa: TRY004 - as for what is no JSON at all
-    return found
+    """Return the JSON object in a reply. Raises ValueError."""
+    document = json.loads(reply.body)
+    if not isinstance(document, dict):
+        msg = "expected a JSON object"
+        raise ValueError(msg)  # noqa: TRY004 - the same error as for invalid JSON
+    return document
 
 
 def verdict_of(reply: Reply, *, reads: bool = False) -> Verdict:
-    """What a reply to a write, or to a read, means. One that no node of this store gives is unclear."""
+    """Return the meaning of a reply to a write or read. A reply that no node sends is `Unclear`."""
     if reply.status in _DONE:
-        done = _has_value(reply) if reads else _tells_what_was_written(reply)
-        return Done(reply) if done else Unclear(f"HTTP status {reply.status}, not as a node of the store gives it")
+        done = _has_value(reply) if reads else _has_write_result(reply)
+        return Done(reply) if done else Unclear(f"HTTP status {reply.status} without the fields of a node's reply")
     if reply.status == HTTPStatus.TEMPORARY_REDIRECT:
         address = urlsplit(reply.headers.get("Location", "")).netloc
-        return AskElsewhere(address) if host_and_port(address) else NotDone("it sent to no node")
+        return Redirected(address) if host_and_port(address) else NotDone("the redirect has no valid address")
     try:
         document = document_in(reply)
         token, message = str(document["token"]), str(document["message"])
@@ -81,22 +81,22 @@ def verdict_of(reply: Reply, *, reads: bool = False) -> Verdict:
         return Unclear(f"HTTP status {reply.status}")
     if token == ABSENT:
         return Done(reply)
-    return NotDone(message) if reply.status in _MAY_PASS else _told(reply.status, token, message, document)
+    return NotDone(message) if reply.status in _MAY_PASS else _error_verdict(reply.status, token, message, document)
 
 
 def _has_value(reply: Reply) -> bool:
     return READ_HEADER in reply.headers and version_of_tag(reply.headers.get("ETag", "")) is not None
 
 
-def _tells_what_was_written(reply: Reply) -> bool:
+def _has_write_result(reply: Reply) -> bool:
     try:
-        found = document_in(reply)
+        document = document_in(reply)
     except ValueError:
         return False
-    return bool({"version", "offset", "versions"} & found.keys())
+    return bool({"version", "offset", "versions"} & document.keys())
 
 
-def _told(status: int, token: str, message: str, document: dict[str, Any]) -> Verdict:
+def _error_verdict(status: int, token: str, message: str, document: dict[str, Any]) -> Verdict:
     if token == VersionMismatchError.kind:
         return Refused(VersionMismatchError(message, actual=document.get("version")))
     error = error_from_text(f"[{token}] {message}")
@@ -107,14 +107,14 @@ def _told(status: int, token: str, message: str, document: dict[str, Any]) -> Ve
     return Refused(error)
 
 
-def nobody_did(timeout: float, last: str) -> StorageError:
-    """The error for when no node could."""
+def no_node_error(timeout: float, last: str) -> StorageError:
+    """Return the error if no node could execute the request."""
     return StorageError(
-        f"no node could do it within {timeout:g} s: {last or 'none was asked'}. Nothing was written. See that the "
-        f"nodes run, and try again."
+        f"no node could do it within {timeout:g} s: {last or 'no node was tried'}. Nothing was written. Check that "
+        f"the nodes run, then retry."
     )
 
 
-def nobody_knows(why: str) -> UnknownOutcomeError:
-    """The error for when a write may have been done."""
-    return UnknownOutcomeError(f"it is not known whether the write was done: {why}. Read the key to find out.")
+def unknown_outcome_error(reason: str) -> UnknownOutcomeError:
+    """Return the error if a node may have executed a write."""
+    return UnknownOutcomeError(f"the outcome of the write is unknown: {reason}. Read the key to check.")

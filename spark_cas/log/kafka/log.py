@@ -13,9 +13,9 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, TrimmedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
-from spark_cas.core.grants import Grants
 from spark_cas.core.group import ABORTED, job_of, outcome_from_json, outcome_to_json
 from spark_cas.core.guarantee import REQUIRED
+from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.names import check_name
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal
@@ -34,9 +34,9 @@ from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.consistent_bounds import WholeLoads, at_one_moment
 from spark_cas.log.kafka.expanding import add_partitions, fence
-from spark_cas.log.kafka.grants import KafkaGrantor
 from spark_cas.log.kafka.key_sample import keys_elsewhere
 from spark_cas.log.kafka.ledger import Ledger
+from spark_cas.log.kafka.load_locks import KafkaLockTable
 from spark_cas.log.kafka.marks import proven_bounds
 from spark_cas.log.kafka.preflight import preflight, with_record_limit
 from spark_cas.log.kafka.reading import first_offset_since, read_records, read_with_gaps
@@ -75,7 +75,7 @@ class KafkaLog(KafkaRegistry, Backend):
         self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
         self._fences = Fences(self._clients)
         self._blind = BlindAppends(spec, self._clients, self._layouts)
-        self._grantor = KafkaGrantor(self._clients.members)
+        self._lock_table = KafkaLockTable(self._clients.members)
         self._turn = Lock()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -288,11 +288,11 @@ class KafkaLog(KafkaRegistry, Backend):
     def finish_expansion(self, expansion: Expansion) -> None:
         self._layouts.finish(self.layout().log_id, expansion)
 
-    def grants(self) -> Grants:
-        return self._grantor.grants()
+    def load_locks(self) -> LoadLocks:
+        return self._lock_table.load_locks()
 
-    def put_grants(self, grants: Grants) -> bool:
-        return self._grantor.put_grants(grants)
+    def put_load_locks(self, load_locks: LoadLocks) -> bool:
+        return self._lock_table.put_load_locks(load_locks)
 
     def _offset_since(self, at: TopicPartition, timestamp_ms: int) -> int | None:
         """Read from the broker's offset, which may hold no committed record, up to the first record that matches."""

@@ -137,12 +137,12 @@ class KafkaSpec:
         return f"{self.prefix}/{job}"
 
     @property
-    def grants_id(self) -> str:
+    def load_locks_id(self) -> str:
         """Return the transactional id of the load lock. Partitions have numbers in this place, so it is unique."""
         return f"{self.prefix}/{self.topic}/grants"
 
     @property
-    def grants_group(self) -> str:
+    def load_locks_group(self) -> str:
         """Return the group whose offsets are the load lock. It has no members, and no job's name contains a slash."""
         return f"{self.prefix}/grants/"
 

@@ -72,7 +72,7 @@ def append_once(
     Raises:
         ValueError: The schema is wrong, there are no records, the log lacks a partition, or a partition has records
             but no expected offset.
-        ClaimError: An expected offset is below -1, or a record without a key has one with ``compare="key"``.
+        ExpectedOffsetError: An expected offset is below -1, or a record without a key has one with ``compare="key"``.
         InputChangedError: The job appended other records before.
         OptionError: The log cannot append to several partitions atomically.
         FencedError: Another process aborted the append to several partitions.

@@ -43,7 +43,7 @@ def chunk_of(records: pa.Table, task: str) -> Chunk:
 
 
 def checked_offset(expected_offset: int | None) -> int | None:
-    """Return an expected offset, None for -1; raise ClaimError below -1."""
+    """Return an expected offset, None for -1; raise ExpectedOffsetError below -1."""
     if expected_offset is not None:
         check_claim_values(pa.array([expected_offset], pa.int64()), 0)
     return None if expected_offset == NO_CHECK else expected_offset

@@ -88,7 +88,7 @@ def load_rows(
 
     Raises:
         RefusedError: A partition rejected a chunk. The chunks before it stay.
-        ClaimError: The expected offset of a row is not valid.
+        ExpectedOffsetError: The expected offset of a row is not valid.
         BatchTooLargeError: With ``atomic``, the rows do not fit into one chunk. Nothing was appended.
         JobMismatchError: With ``atomic``, an earlier run appended a part of the rows without it.
         InputChangedError: The existing rows differ from those of the input.
@@ -265,7 +265,7 @@ class _PartitionLoad:
         return rest
 
     def _check_claims(self, rows: pa.RecordBatch) -> None:
-        """Raise ClaimError for an invalid expected offset, also of a row that the log already holds."""
+        """Raise ExpectedOffsetError for an invalid expected offset, also of a row that the log already holds."""
         records, claims = self._split(rows)
         if claims is None:
             return

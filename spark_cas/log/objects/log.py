@@ -16,8 +16,8 @@ from spark_cas.core.errors import (
     UndecidedError,
 )
 from spark_cas.core.expansion import Expansion, Intent, Layouts
-from spark_cas.core.grants import Grants
 from spark_cas.core.guarantee import REQUIRED
+from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, Refusal
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
@@ -39,9 +39,9 @@ from spark_cas.log.objects.expanding import (
     read_pending,
     stored_layouts,
 )
-from spark_cas.log.objects.grants import ObjectGrantor
 from spark_cas.log.objects.groups import Groups
 from spark_cas.log.objects.ledger import Ledger
+from spark_cas.log.objects.load_locks import ObjectLockTable
 from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.reading import offset_since, read_chunks
 from spark_cas.log.objects.registry import ObjectRegistry
@@ -61,7 +61,7 @@ class ObjectLog(ObjectRegistry, Backend):
         self.patience_seconds = spec.patience_seconds
         self._store = RetryingStore(store or open_store(spec), spec)
         super().__init__(self._store)
-        self._grantor = ObjectGrantor(self._store)
+        self._lock_table = ObjectLockTable(self._store)
         self._groups = Groups(self._store)
         self._chunks: dict[int, PartitionChunks] = {}
         self._ledgers: dict[PartitionChunks, Ledger] = {}
@@ -220,11 +220,11 @@ class ObjectLog(ObjectRegistry, Backend):
         layout = Layout(self.layout().log_id, expansion.epoch, expansion.partitions)
         put_layout(self._store, RecordedLayout(layout, expansion, self._partitioner))
 
-    def grants(self) -> Grants:
-        return self._grantor.grants()
+    def load_locks(self) -> LoadLocks:
+        return self._lock_table.load_locks()
 
-    def put_grants(self, grants: Grants) -> bool:
-        return self._grantor.put_grants(grants)
+    def put_load_locks(self, load_locks: LoadLocks) -> bool:
+        return self._lock_table.put_load_locks(load_locks)
 
     def _changed(self, partition: int, log_id: str, epoch: int) -> LayoutChanged | None:
         """Return a rejection if a plan of this epoch is no longer valid.

@@ -7,7 +7,7 @@ PROBE = "_log/probe"
 LAYOUTS = "_log/layout"
 JOBS = "_log/jobs"
 STAGING = "_log/staging"
-GRANTS = "_log/grants"
+LOAD_LOCKS = "_log/grants"
 GROUPS = "_log/groups"
 CANCELLED = "_log/cancelled"
 
@@ -80,13 +80,13 @@ def completion(job: str) -> str:
     return f"{JOBS}/{_checked(job)}/complete.json"
 
 
-def grants(number: int) -> str:
-    """Return the path of the grants with this number. The highest number is valid."""
-    return f"{GRANTS}/{number:020d}.json"
+def load_locks(number: int) -> str:
+    """Return the path of the locks with this number. The highest number is valid."""
+    return f"{LOAD_LOCKS}/{number:020d}.json"
 
 
-def grants_number(path: str) -> int | None:
-    """Return the number of the grants at this path; None if the path is not that of grants."""
+def load_locks_number(path: str) -> int | None:
+    """Return the number of the locks at this path; None if the path is not that of locks."""
     stem, _, suffix = path.rpartition("/")[2].partition(".")
     return int(stem) if suffix == "json" and stem.isdecimal() and stem.isascii() else None
 

@@ -10,8 +10,8 @@ from pyspark.sql.types import LongType, StructType
 from pyspark.sql.utils import is_remote
 
 from spark_cas.core.errors import (
-    ClaimError,
     ConflictError,
+    ExpectedOffsetError,
     InputChangedError,
     LayoutChangedError,
     OptionError,
@@ -91,7 +91,7 @@ def append_if_unchanged(
     Raises:
         OptionError: The options or ``by`` are invalid.
         SchemaError: The frame lacks a column, or a column has the wrong type.
-        ClaimError: An expected offset is below -1, or a row without a key has one.
+        ExpectedOffsetError: An expected offset is below -1, or a row without a key has one.
         BatchTooLargeError: The rows of a partition do not fit into one chunk.
         InputChangedError: The job ran before with other rows.
         JobMismatchError: The name of a round is the name of another job.
@@ -202,7 +202,7 @@ class _Rounds:
         }
         wrong = [partition for partition, offset in lowest.items() if offset < NO_CHECK]
         if wrong:
-            raise ClaimError(
+            raise ExpectedOffsetError(
                 f"a row of partition {wrong[0]} expects offset {lowest[wrong[0]]}. Nothing was appended. Give an "
                 f"offset from 0 on, or null or -1 for no check."
             )

@@ -19,13 +19,13 @@ from pyspark.sql.types import StructType
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConditionalLogError, ConflictError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.grants import Grant
+from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import Layout, PartitionResult, Plan, Progress
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
 from spark_cas.log.load.in_one_transaction import in_one_transaction
+from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.load.micro_batch import (
     begin_stream,
     complete_batch,
@@ -36,7 +36,7 @@ from spark_cas.log.load.micro_batch import (
 from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole_load import abort_group, aborted, is_committed, with_group
 from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction
-from spark_cas.options.parse import GRANT_TIMEOUT_MS, WriteOptions
+from spark_cas.options.parse import LOCK_WAIT_TIMEOUT_MS, WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import EndMarkers, check_write_schema, refuse_claims
@@ -252,8 +252,8 @@ def _append(task: BatchTask, job: str, batch: Batch, pairs: Iterator[tuple[int, 
         plan = task.plan_in(log, job, first[0])
         if task.whole and not is_committed(log, with_group(log, plan, batch.id)):
             # Otherwise two batches could wait for each other. The first task obtains it for the whole batch.
-            applicant = Applicant(job, run, wait_seconds=GRANT_TIMEOUT_MS / 1000, batch_id=batch.id)
-            obtain_grant(log, applicant, _NOTHING_EXPECTED, whole=True)
+            applicant = Applicant(job, run, wait_seconds=LOCK_WAIT_TIMEOUT_MS / 1000, batch_id=batch.id)
+            acquire_lock(log, applicant, _NOTHING_EXPECTED, whole=True)
         plan = with_group(log, plan, batch.id)
         results = _loading(task, log, plan, batch, rows)()
     return BatchReport(results, job=job, batch=batch, run=run, group=plan.group)
@@ -320,8 +320,8 @@ def _commit(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
             # If the group of a batch is aborted, its later tasks begin another group.
             raise aborted(replace(plan, group=min(groups)))
         complete_batch(log, replace(plan, group="".join(groups)), reports[0].batch, results)
-        held = None if sink.in_one_task or not groups else _grant(log, reports[0])
-        give_back(log, held)
+        held = None if sink.in_one_task or not groups else _lock(log, reports[0])
+        release_lock(log, held)
 
 
 def _told(
@@ -341,21 +341,21 @@ def _told(
 
 
 def _abort(sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
-    """Abort the commit group of a failed atomic batch, and release its grant, so that other loads need not wait.
+    """Abort the commit group of a failed atomic batch, and release its lock, so that other loads need not wait.
 
-    If another run of the query has the grant, that run continues. A batch in one task was aborted by that task.
+    If another run of the query has the lock, that run continues. A batch in one task was aborted by that task.
     """
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
     if not sink.whole or sink.in_one_task or batch_id is None or report is None:
         return
     with suppress(ConditionalLogError), open_here(for_a_look(answered_before(sink.spec), END_MS)) as log:
-        held = _grant(log, report)
+        held = _lock(log, report)
         if held is not None:
             abort_group(log, with_group(log, sink.plan_in(log, report.job), batch_id))
-            give_back(log, held)
+            release_lock(log, held)
 
 
-def _grant(log: Backend, report: BatchReport) -> Grant | None:
-    """Return the grant of the tasks of a batch. None if another run has it, or there is none."""
-    held = log.grants().of(report.job)
+def _lock(log: Backend, report: BatchReport) -> LoadLock | None:
+    """Return the lock of the tasks of a batch. None if another run has it, or there is none."""
+    held = log.load_locks().of(report.job)
     return held if held is not None and held.run == report.run else None

@@ -21,17 +21,17 @@ from spark_cas.core.errors import (
     StorageError,
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.grants import Grant
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED
+from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BY_PARTITION, Completion, Layout, Plan
 from spark_cas.core.rejection import with_appended_rows
 from spark_cas.log import clock, running_process
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.cancelling import TaskRun
-from spark_cas.log.load.granting import Applicant, give_back, is_taken_over, obtain_grant
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.locking import Applicant, acquire_lock, is_taken_over, release_lock
 from spark_cas.log.load.planning import (
     complete_job,
     fresh_job_name,
@@ -86,7 +86,7 @@ class WriteTask:
     """The completion of the job if it was complete before this write. Then nothing is appended."""
     end_markers: EndMarkers
     """The end markers of the rows."""
-    grant: Grant | None
+    lock: LoadLock | None
     """The lock that makes other loads wait for this one. None if it has no conditions on partitions."""
     report: str | None = None
     """The file for the result, or None."""
@@ -112,7 +112,7 @@ class CheckedWrite:
     run: str
     limits: ChunkLimits
     completion: Completion | None
-    grant: Grant | None
+    lock: LoadLock | None
 
     def pin(self, log: Backend) -> "ConditionalLogWriter":
         """Pin the plan, and return the writer. If the plan is rejected, release the lock."""
@@ -126,7 +126,7 @@ class CheckedWrite:
             if options.whole and isinstance(error, RefusedError):
                 with suppress(ConditionalLogError):
                     abort_left(log, self.job)
-            give_back(log, self.grant)
+            release_lock(log, self.lock)
             raise
         task = WriteTask(
             spec=options.spec,
@@ -139,7 +139,7 @@ class CheckedWrite:
             fenced_wait_ms=options.fenced_wait_ms,
             completion=completion,
             end_markers=self.mark.end_markers if self.mark else "none",
-            grant=self.grant,
+            lock=self.lock,
             report=options.report,
         )
         return ConditionalLogWriter(task)
@@ -170,9 +170,9 @@ class CheckedWrite:
 
     def release(self) -> None:
         """Release the lock of a write that does not begin, if the log can be reached."""
-        if self.grant is not None:
+        if self.lock is not None:
             with suppress(ConditionalLogError), open_here(for_a_look(self.options.spec, END_MS)) as log:
-                give_back(log, self.grant)
+                release_lock(log, self.lock)
 
 
 def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWriter | BlindWriter":
@@ -212,7 +212,7 @@ def checked_write(
     require_markers(mark.end_markers if mark else "none", in_one_task=options.whole and options.spec.has_brokers)
     placement = placement_of(options, mark)
     job = fresh_job_name() if options.job is None else options.job
-    run, grant = uuid.uuid4().hex, None
+    run, lock = uuid.uuid4().hex, None
     with open_here(options.spec) as log:
         by_key = "partition" not in schema.fieldNames()
         placement = placement_by_key(log, options) if by_key else placement
@@ -233,17 +233,17 @@ def checked_write(
                     plan_blind_write(log, options, layout, limits, guarantee, mark=mark, partitioner=partitioner),
                 )
                 return
-            grant = _grant(log, options, job, run)
-        yield log, CheckedWrite(options, mark, layout, placement, job, run, limits, completion, grant)
+            lock = _lock(log, options, job, run)
+        yield log, CheckedWrite(options, mark, layout, placement, job, run, limits, completion, lock)
 
 
-def _grant(log: Backend, options: WriteOptions, job: str, run: str) -> Grant | None:
-    """Wait for other loads, and return a grant for the partitions that the write must not share with them."""
+def _lock(log: Backend, options: WriteOptions, job: str, run: str) -> LoadLock | None:
+    """Wait for other loads, and return a lock for the partitions that the write must not share with them."""
     wanted = options.expected_offsets if options.compare == BY_PARTITION else ExpectedOffsets("none")
     # The parent of the planning process is the driver, or a process that ends with the driver.
     driver = running_process.name_of(os.getppid())
-    applicant = Applicant(job, run, driver, options.grant_timeout_ms / 1000)
-    return obtain_grant(log, applicant, wanted, whole=options.whole)
+    applicant = Applicant(job, run, driver, options.lock_wait_timeout_ms / 1000)
+    return acquire_lock(log, applicant, wanted, whole=options.whole)
 
 
 def _completion(log: Backend, options: WriteOptions) -> Completion | None:
@@ -367,7 +367,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 except (RefusedError, InputError) as error:
                     raise self._with_rows(log, error, messages) from None
                 finally:
-                    give_back(log, self.task.grant)
+                    release_lock(log, self.task.lock)
         if self.task.report is not None:
             put_report(self.task.report, completion)
 
@@ -390,21 +390,21 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         self._end(messages)
 
     def _end(self, messages: Iterable[WriterCommitMessage | None]) -> None:
-        """Release the grant and remove the cancellation. No row of an atomic load becomes visible.
+        """Release the lock and remove the cancellation. No row of an atomic load becomes visible.
 
-        If another run of the job has the grant, that run continues.
+        If another run of the job has the lock, that run continues.
         """
         plan, rejected = self.task.plan, is_rejected(messages)
-        if self.task.completion is None and (plan.whole or self.task.grant or rejected):
+        if self.task.completion is None and (plan.whole or self.task.lock or rejected):
             spec = for_a_look(self.task.spec, END_MS)
             with suppress(ConditionalLogError), planned_log(spec, plan.log_id) as log:
                 if rejected:
                     with suppress(ConditionalLogError):
                         log.remove_cancelled(self.task.run)
-                # Without a grant no other load waits, and another run of the job may be active.
-                if self.task.grant and not is_taken_over(log, self.task.grant):
+                # Without a lock no other load waits, and another run of the job may be active.
+                if self.task.lock and not is_taken_over(log, self.task.lock):
                     abort_group(log, plan)
-                give_back(log, self.task.grant)
+                release_lock(log, self.task.lock)
 
 
 def told_whole(

@@ -29,9 +29,9 @@ from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.whole_load import WholeAppends
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.load.granting import abort_job
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.locking import abort_job
 from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.load.spool import Spool
@@ -218,7 +218,7 @@ def produce_plainly(address: str, topic: str, partition: int) -> str:
     return "barging in"
 
 
-def test_a_load_that_nobody_has_a_grant_for_is_aborted_by_hand(broker):
+def test_a_load_that_nobody_has_a_lock_for_is_aborted_by_hand(broker):
     topic = create_topic(broker.bootstrap, 2)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log, KafkaLog(spec_of(broker.bootstrap, topic)) as other:
         plan = pin(log)

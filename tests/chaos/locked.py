@@ -15,7 +15,7 @@ from tests.history.operations import Operation
 from tests.history.records import Found
 from tests.history.violation import Violation
 
-GRANTED_ALONE = 17
+LOCKED_ALONE = 17
 """The next number after 16, which is Porcupine's."""
 HELD = "held_ns"
 """A key in the result of an attempt: the earliest and latest time at which the load certainly held the lock (ns)."""
@@ -23,10 +23,10 @@ HELD = "held_ns"
 
 def judge_log(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -> list[Violation]:
     """Return all violations of a log, and those of the load lock."""
-    return [*check_log(history, log), *_granted_at_once(history)]
+    return [*check_log(history, log), *_locked_at_once(history)]
 
 
-def _granted_at_once(history: Sequence[Operation]) -> Iterator[Violation]:
+def _locked_at_once(history: Sequence[Operation]) -> Iterator[Violation]:
     """Yield the loads that held the load lock of a partition at the same time.
 
     Only loads with a single attempt count: another attempt takes over the lock of its job, and releases it for both.
@@ -41,7 +41,7 @@ def _granted_at_once(history: Sequence[Operation]) -> Iterator[Violation]:
         latest, by = -1, ""
         for since, until, job in sorted(spans):
             if since < latest:
-                told = f"jobs {by} and {job} had a grant for partition {partition} at the same time"
-                yield Violation(GRANTED_ALONE, told)
+                told = f"jobs {by} and {job} had a lock for partition {partition} at the same time"
+                yield Violation(LOCKED_ALONE, told)
             if until > latest:
                 latest, by = until, job

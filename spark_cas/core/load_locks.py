@@ -1,7 +1,7 @@
-"""The load locks of a log (grants): of loads that overlap and have expected offsets, one runs at a time.
+"""The load locks of a log (locks): of loads that overlap and have expected offsets, one runs at a time.
 
-All grants of a log are one small value. A load replaces it with a compare-and-swap, so all changes have one order.
-Grants only keep cooperating loads from conflicts. The conditional append alone guarantees correctness.
+All locks of a log are one small value. A load replaces it with a compare-and-swap, so all changes have one order.
+Locks only keep cooperating loads from conflicts. The conditional append alone guarantees correctness.
 """
 
 import json
@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from spark_cas.core.errors import FormatError
 
 MOST_HELD = 8
-"""The maximum number of grants on one log; further loads wait. The value must fit into a few kilobytes in Kafka."""
+"""The maximum number of locks on one log; further loads wait. The value must fit into a few kilobytes in Kafka."""
 
 _MOST_RANGES = 8
 _MOST_AFTER = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class LoadLock:
     """A lock that lets one run of a load append to partitions with expected offsets."""
 
     job: str
@@ -32,7 +32,7 @@ class Grant:
     granted_at_ms: int
     """Milliseconds since 1970."""
     after: tuple[str, ...] = ()
-    """Jobs whose grants this one replaced. The load fences their writers before it plans."""
+    """Jobs whose locks this one replaced. The load fences their writers before it plans."""
     batch_id: int | None = None
     """The micro-batch that holds the lock; None for a load."""
 
@@ -48,44 +48,44 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Grants:
-    """All grants of a log at one moment."""
+class LoadLocks:
+    """All locks of a log at one moment."""
 
     number: int = 0
     """The number of changes so far."""
-    held: tuple[Grant, ...] = ()
+    held: tuple[LoadLock, ...] = ()
     """The oldest first; at most one per job."""
 
-    def of(self, job: str) -> Grant | None:
-        """Return the grant of a job, None if it has none."""
+    def of(self, job: str) -> LoadLock | None:
+        """Return the lock of a job, None if it has none."""
         return next((each for each in self.held if each.job == job), None)
 
-    def in_the_way(self, job: str, ranges: Iterable[tuple[int, int]]) -> tuple[Grant, ...]:
-        """Return the grants of other jobs that overlap these partitions. A job must wait until all of them end."""
-        wanted = Grant(job, "", tuple(ranges), "", 0).partitions
+    def in_the_way(self, job: str, ranges: Iterable[tuple[int, int]]) -> tuple[LoadLock, ...]:
+        """Return the locks of other jobs that overlap these partitions. A job must wait until all of them end."""
+        wanted = LoadLock(job, "", tuple(ranges), "", 0).partitions
         return tuple(each for each in self.held if each.job != job and each.partitions & wanted)
 
-    def leaving_no_room(self, job: str) -> tuple["Grant", ...]:
-        """Return the grants of other jobs if they reach `MOST_HELD`, else none.
+    def leaving_no_room(self, job: str) -> tuple["LoadLock", ...]:
+        """Return the locks of other jobs if they reach `MOST_HELD`, else none.
 
         A job must wait until one of them ends.
         """
         others = tuple(each for each in self.held if each.job != job)
         return others if len(others) >= MOST_HELD else ()
 
-    def with_grant(self, grant: Grant, over: Collection[Grant] = ()) -> "Grants":
-        """Return a copy with one more grant, which replaces the job's own grant and those in ``over``."""
-        own = self.of(grant.job)
+    def with_lock(self, lock: LoadLock, over: Collection[LoadLock] = ()) -> "LoadLocks":
+        """Return a copy with one more lock, which replaces the job's own lock and those in ``over``."""
+        own = self.of(lock.job)
         taken = [*over, *([] if own is None else [own])]
-        jobs = {job for each in taken for job in (each.job, *each.after)} - {grant.job}
+        jobs = {job for each in taken for job in (each.job, *each.after)} - {lock.job}
         after = tuple(sorted(jobs))[:_MOST_AFTER]
         kept = tuple(each for each in self.held if each not in taken)
-        mine = replace(grant, after=after)
-        return Grants(self.number + 1, (*kept, mine))
+        mine = replace(lock, after=after)
+        return LoadLocks(self.number + 1, (*kept, mine))
 
-    def without(self, grant: Grant) -> "Grants":
-        """Return a copy without a grant that has ended."""
-        return Grants(self.number + 1, tuple(each for each in self.held if each != grant))
+    def without(self, lock: LoadLock) -> "LoadLocks":
+        """Return a copy without a lock that has ended."""
+        return LoadLocks(self.number + 1, tuple(each for each in self.held if each != lock))
 
 
 def ranges_of(partitions: Iterable[int]) -> tuple[tuple[int, int], ...]:
@@ -101,25 +101,25 @@ def ranges_of(partitions: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
-def grants_to_json(grants: Grants) -> str:
-    """Return grants as one line of JSON."""
-    return json.dumps(asdict(grants), sort_keys=True, separators=(",", ":"))
+def load_locks_to_json(load_locks: LoadLocks) -> str:
+    """Return locks as one line of JSON."""
+    return json.dumps(asdict(load_locks), sort_keys=True, separators=(",", ":"))
 
 
-def grants_from_json(text: str | bytes) -> Grants:
-    """Parse the output of `grants_to_json`; raise FormatError for other text."""
+def load_locks_from_json(text: str | bytes) -> LoadLocks:
+    """Parse the output of `load_locks_to_json`; raise FormatError for other text."""
     try:
         fields = json.loads(text)
-        return Grants(int(fields["number"]), tuple(_grant(each) for each in fields["held"]))
+        return LoadLocks(int(fields["number"]), tuple(_lock(each) for each in fields["held"]))
     except (AttributeError, KeyError, TypeError, ValueError):
         raise FormatError(
-            "the grants of the log are not what this spark_cas writes. Were they written by a newer version, or does "
+            "the locks of the log are not what this spark_cas writes. Were they written by a newer version, or does "
             "another program write there?"
         ) from None
 
 
-def _grant(fields: dict[str, object]) -> Grant:
+def _lock(fields: dict[str, object]) -> LoadLock:
     given = dict(fields)
     ranges = tuple((int(base), int(end)) for base, end in given.pop("ranges"))  # type: ignore[attr-defined]
     after = tuple(str(each) for each in given.pop("after"))  # type: ignore[attr-defined]
-    return Grant(ranges=ranges, after=after, **given)  # type: ignore[arg-type]
+    return LoadLock(ranges=ranges, after=after, **given)  # type: ignore[arg-type]

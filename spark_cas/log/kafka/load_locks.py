@@ -12,7 +12,7 @@ from dataclasses import replace
 from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.errors import FormatError, StorageError, UndecidedError
-from spark_cas.core.grants import Grants, grants_from_json, grants_to_json
+from spark_cas.core.load_locks import LoadLocks, load_locks_from_json, load_locks_to_json
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import STUMBLED, Meaning, meaning_of, passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
@@ -24,31 +24,31 @@ from spark_cas.log.patience import Wait, within
 _TRANSACTION_MS = 20_000
 """How long a writer killed during a change blocks the others, in addition to the brokers' check interval of 10 s."""
 
-_DOING = "changing the grants of the log"
+_DOING = "changing the locks of the log"
 
 
-class KafkaGrantor:
-    """The `spark_cas.log.protocol.Grantor` of a topic, stored in an offset of a group."""
+class KafkaLockTable:
+    """The `spark_cas.log.protocol.LockTable` of a topic, stored in an offset of a group."""
 
     def __init__(self, members: Members) -> None:
         spec = members.spec
         open_ms = min(_TRANSACTION_MS, spec.transaction_timeout_ms)
         self._spec = replace(spec, transaction_timeout_ms=open_ms)
-        self._group = GroupMetadata(members, spec.grants_group, "the grants")
+        self._group = GroupMetadata(members, spec.load_locks_group, "the locks")
         # Each topic has a partition 0.
         self._at = TopicPartition(spec.topic, 0)
 
-    def grants(self) -> Grants:
-        """Return the current grants, as the protocol requires."""
+    def load_locks(self) -> LoadLocks:
+        """Return the current locks, as the protocol requires."""
         return self._read(self._spec.claim_timeout_ms / 1000)
 
-    def put_grants(self, grants: Grants) -> bool:
-        """Record grants, as the protocol requires. Retry transient errors, each time with a new producer."""
+    def put_load_locks(self, locks: LoadLocks) -> bool:
+        """Record locks, as the protocol requires. Retry transient errors, each time with a new producer."""
         wait = Wait(self._spec.patience_seconds, _DOING)
         while True:
             try:
                 with within(wait.left):
-                    return self._try(grants)
+                    return self._try(locks)
             except KafkaException as error:
                 code = error.args[0].code()
                 if meaning_of(code) is Meaning.FENCED:
@@ -59,40 +59,40 @@ class KafkaGrantor:
                 if not wait.again(error.message):
                     raise
 
-    def _try(self, grants: Grants) -> bool:
-        producer = TransactionalProducer(self._spec, self._spec.grants_id)
+    def _try(self, locks: LoadLocks) -> bool:
+        producer = TransactionalProducer(self._spec, self._spec.load_locks_id)
         try:
             producer.init(self._spec.claim_timeout_ms / 1000)
             now = self._read(self._spec.request_seconds)
-            if now.number != grants.number - 1:
-                return now == grants  # by an earlier attempt with an unknown result
+            if now.number != locks.number - 1:
+                return now == locks  # by an earlier attempt with an unknown result
             producer.begin()
-            self._group.adding(producer, [TopicPartition(self._at.topic, self._at.partition, 0, _encode(grants))])()
+            self._group.adding(producer, [TopicPartition(self._at.topic, self._at.partition, 0, _encode(locks))])()
             producer.commit()
         finally:
             producer.close()
         return True
 
-    def _read(self, timeout_seconds: float) -> Grants:
+    def _read(self, timeout_seconds: float) -> LoadLocks:
         (text,) = self._group.read([self._at], timeout_seconds)
-        return Grants() if text is None else _decode(text)
+        return LoadLocks() if text is None else _decode(text)
 
 
-def _encode(grants: Grants) -> str:
-    text = base64.b64encode(zlib.compress(grants_to_json(grants).encode())).decode()
+def _encode(locks: LoadLocks) -> str:
+    text = base64.b64encode(zlib.compress(load_locks_to_json(locks).encode())).decode()
     if len(text) > MAX_METADATA_BYTES:
         raise StorageError(
-            f"{_DOING}: {len(grants.held)} loads with long names write to the log at once, and brokers keep no more "
+            f"{_DOING}: {len(locks.held)} loads with long names write to the log at once, and brokers keep no more "
             f"than {MAX_METADATA_BYTES} bytes of them. Run the same job again once one of them is complete."
         )
     return text
 
 
-def _decode(text: str) -> Grants:
+def _decode(text: str) -> LoadLocks:
     try:
-        return grants_from_json(zlib.decompress(base64.b64decode(text)))
+        return load_locks_from_json(zlib.decompress(base64.b64decode(text)))
     except (ValueError, zlib.error):
         raise FormatError(
-            "the grants of the log are not what this spark_cas writes: another program commits offsets to its "
+            "the locks of the log are not what this spark_cas writes: another program commits offsets to its "
             "group, or a newer version did."
         ) from None

@@ -1,4 +1,4 @@
-"""Load locks (grants): a load with expected offsets locks its partitions from before its plan to its end.
+"""Load locks (locks): a load with expected offsets locks its partitions from before its plan to its end.
 
 Without locks, two concurrent loads would plan with the same end offsets, and each would reject some rows of the
 other. With a lock, the second load starts after the first is complete. No append depends on the lock. A load that
@@ -18,9 +18,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from spark_cas.core.errors import ConditionalLogError, GrantedError, OptionError, StorageError
+from spark_cas.core.errors import ConditionalLogError, LoadInProgressError, OptionError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.grants import Grant, ranges_of
+from spark_cas.core.load_locks import LoadLock, ranges_of
 from spark_cas.core.plan import Plan
 from spark_cas.log import clock, running_process
 from spark_cas.log.backend import Backend
@@ -68,7 +68,9 @@ class Applicant:
         return _SILENT_SHARE * max(PATIENCE_MS / 1000, log.patience_seconds)
 
 
-def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *, whole: bool = False) -> Grant | None:
+def acquire_lock(
+    log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *, whole: bool = False
+) -> LoadLock | None:
     """Acquire the lock of all partitions with an expected offset, and wait until no other load has one of them.
 
     An atomic load locks all partitions if it has any expected offset, or if its open chunks block other writers. This
@@ -85,7 +87,7 @@ def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *,
         The lock; None if the load needs none, because no partition has an expected offset.
 
     Raises:
-        GrantedError: Another load was still active after the maximum wait.
+        LoadInProgressError: Another load was still active after the maximum wait.
         LogNotFoundError: The log does not exist.
         OptionError: The expected offsets name a partition that the log does not have.
         StorageError: The log cannot be reached.
@@ -98,16 +100,16 @@ def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *,
         return None
     waiting = _Waiting(log, applicant)
     while True:
-        grants = log.grants()
-        own = grants.of(applicant.job)
+        load_locks = log.load_locks()
+        own = load_locks.of(applicant.job)
         if own is not None and own.run == applicant.run:
             break
-        others = grants.in_the_way(applicant.job, ranges)
+        others = load_locks.in_the_way(applicant.job, ranges)
         alive = [each for each in others if not waiting.has_ended(each)]
         if alive:
             waiting.wait_for(alive[0])
             continue
-        if not others and (crowd := grants.leaving_no_room(applicant.job)):
+        if not others and (crowd := load_locks.leaving_no_room(applicant.job)):
             others = tuple(islice(filter(waiting.has_ended, crowd), 1))
             if not others:
                 waiting.wait_for_room(crowd)
@@ -115,11 +117,11 @@ def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *,
             for each in others:
                 # The later owners of these partitions do not see this takeover, so fence the writers now.
                 _fence(log, each, (each.job, *each.after))
-        mine = Grant(
+        mine = LoadLock(
             applicant.job, applicant.run, ranges, applicant.process, clock.now_ms(), batch_id=applicant.batch_id
         )
-        changed = grants.with_grant(mine, over=others)
-        if log.put_grants(changed):
+        changed = load_locks.with_lock(mine, over=others)
+        if log.put_load_locks(changed):
             own = changed.held[-1]
             for each in others:
                 _abort_batch(log, each)
@@ -129,31 +131,31 @@ def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *,
     return own
 
 
-def is_taken_over(log: Backend, grant: Grant | None) -> bool:
+def is_taken_over(log: Backend, lock: LoadLock | None) -> bool:
     """Return whether another run of the job holds its lock now.
 
     Raises:
         StorageError: The log cannot be reached.
         FormatError: The recorded locks have an unknown format.
     """
-    held = None if grant is None else log.grants().of(grant.job)
-    return grant is not None and held is not None and held.run != grant.run
+    held = None if lock is None else log.load_locks().of(lock.job)
+    return lock is not None and held is not None and held.run != lock.run
 
 
-def give_back(log: Backend, grant: Grant | None) -> None:
+def release_lock(log: Backend, lock: LoadLock | None) -> None:
     """Release the lock at the end of a run, unless another run of the job holds it.
 
     If the release fails, the function logs a warning and raises no error. Another load then takes the lock over after
     the process has exited, or after the time without appends.
     """
-    if grant is not None:
+    if lock is not None:
         try:
-            _end(log, grant)
+            _end(log, lock)
         except ConditionalLogError as error:
-            _LOG.warning("the grant of job %s was not given back: %s", grant.job, error.message)
+            _LOG.warning("the lock of job %s was not released: %s", lock.job, error.message)
 
 
-def abort_job(log: Backend, job: str) -> Grant | None:
+def abort_job(log: Backend, job: str) -> LoadLock | None:
     """Release the lock of a job that is not running, abort its commit group, and fence its writers.
 
     If the job is not atomic, its appended rows stay.
@@ -171,50 +173,52 @@ def abort_job(log: Backend, job: str) -> Grant | None:
         StorageError: The log cannot be reached.
         FormatError: A record has an unknown format.
     """
-    grant, plan = log.grants().of(job), plan_now(log, job)
-    if grant is None:
+    lock, plan = log.load_locks().of(job), plan_now(log, job)
+    if lock is None:
         # A transaction of another process is not visible here, but it can be aborted.
         unseen = plan is not None and plan.whole and log.group_in_process and not _has_ended(log, plan)
         if plan is None or not (unseen or undecided_progress(log, plan)):
             raise OptionError(
-                f"job {job!r} is no load that has a grant, or rows that are undecided, so it keeps no other waiting. "
-                f"Nothing was changed. 'spark-cas describe' lists those that do."
+                f"job {job!r} has no load lock and no undecided rows, so no other load waits for it. Nothing was "
+                f"changed. 'spark-cas describe' lists the jobs that have one."
             )
         abort_group(log, plan)
         return None
-    _abort_batch(log, grant)
-    _fence(log, grant, (job, *grant.after))
-    _end(log, grant)
-    return grant
+    _abort_batch(log, lock)
+    _fence(log, lock, (job, *lock.after))
+    _end(log, lock)
+    return lock
 
 
 def _has_ended(log: Backend, plan: Plan) -> bool:
     return plan.stream or log.completion(plan.job) is not None
 
 
-def _end(log: Backend, grant: Grant) -> None:
+def _end(log: Backend, lock: LoadLock) -> None:
     for _ in rival_tries():
-        grants = log.grants()
-        held = grants.of(grant.job)
-        if held is None or held.run != grant.run or log.put_grants(grants.without(held)):
+        load_locks = log.load_locks()
+        held = load_locks.of(lock.job)
+        if held is None or held.run != lock.run or log.put_load_locks(load_locks.without(held)):
             return
-    raise StorageError("changing the grants of the log: others changed them first, again and again. Try again.")
+    raise StorageError(
+        "changing the load locks of the log: other loads changed them first, several times. Try again."
+    )
 
 
-def _abort_batch(log: Backend, grant: Grant) -> None:
+def _abort_batch(log: Backend, lock: LoadLock) -> None:
     """Abort the commit group of a lock's micro-batch, if it has one."""
-    plan = None if grant.batch_id is None else plan_now(log, grant.job)
+    plan = None if lock.batch_id is None else plan_now(log, lock.job)
     if plan is not None:
-        abort_group(log, with_group(log, plan, grant.batch_id))
+        abort_group(log, with_group(log, plan, lock.batch_id))
 
 
-def _fence(log: Backend, grant: Grant, jobs: Collection[str]) -> None:
+def _fence(log: Backend, lock: LoadLock, jobs: Collection[str]) -> None:
     """Abort the open groups of jobs, and fence their writers in the lock's partitions."""
     for job in jobs:
         plan = plan_now(log, job)
         if plan is not None:
             abort_group(log, plan)
-        for partition in sorted(grant.partitions) if plan else ():
+        for partition in sorted(lock.partitions) if plan else ():
             if plan is not None and partition < plan.partitions and plan.claims(partition):
                 log.claim(partition, plan)  # if this fails, the writer is fenced already
 
@@ -243,12 +247,12 @@ class _Waiting:
         self._seen: dict[tuple[str, str], _Seen] = {}
         """By job and run."""
 
-    def has_ended(self, grant: Grant) -> bool:
+    def has_ended(self, lock: LoadLock) -> bool:
         """Return whether the load that holds a lock is complete or has crashed."""
-        running = running_process.is_running(grant.process)
+        running = running_process.is_running(lock.process)
         if running is False:
             return True
-        plan = plan_now(self._log, grant.job)
+        plan = plan_now(self._log, lock.job)
         if plan is not None and self._log.completion(plan.job) is not None:
             return True
         limit = self._silent_seconds
@@ -256,37 +260,38 @@ class _Waiting:
             # An open transaction shows no progress, but it times out.
             limit = max(limit, DECIDE_WITHIN_MS / 1000)
         # A process that runs may compute rows for hours before its first append.
-        return running is None and self._silent_for(grant, plan) >= limit
+        return running is None and self._silent_for(lock, plan) >= limit
 
-    def wait_for(self, grant: Grant) -> None:
-        """Pause because a load holds some of the partitions; raise GrantedError after the maximum wait."""
-        at_work = f"at work on {_named(grant)} since {clock.time_text(grant.granted_at_ms)} UTC"
+    def wait_for(self, lock: LoadLock) -> None:
+        """Pause because a load holds some of the partitions; raise LoadInProgressError after the maximum wait."""
+        since = f"since {clock.time_text(lock.granted_at_ms)} UTC"
         self._wait(
-            f"job {grant.job}, which has been {at_work}",
-            f"job {grant.job!r} has been {at_work}, and what this load expects of them would not hold any more. "
-            f"Nothing was appended. Run this job again once that one is complete{self._or_wait}. If nobody runs that "
-            f"one any more, 'spark-cas abort {grant.job}' ends its grant.",
+            f"job {lock.job}, which has had the load lock of {_named(lock)} {since}",
+            f"job {lock.job!r} has had the load lock of {_named(lock)} {since}. The expected offsets of this load "
+            f"will not match when that job has appended its rows. Nothing was appended. Run this job again after "
+            f"that job is complete{self._or_wait}. If that job does not run any more, 'spark-cas abort {lock.job}' "
+            f"releases its lock.",
         )
 
-    def wait_for_room(self, crowd: Sequence[Grant]) -> None:
-        """Pause because the log has the maximum number of active loads; raise GrantedError after the maximum wait."""
+    def wait_for_room(self, crowd: Sequence[LoadLock]) -> None:
+        """Pause because the log has the maximum number of locks; raise LoadInProgressError after the maximum wait."""
         jobs = ", ".join(each.job for each in crowd)
         self._wait(
-            f"one of {len(crowd)} jobs, as many as may be at work at once ({jobs})",
-            f"{len(crowd)} loads are at work on other partitions, as many as may be at once: jobs {jobs}. Nothing "
-            f"was appended. Run this job again once one of them is complete{self._or_wait}. If nobody runs one of "
-            f"them any more, 'spark-cas abort' with its name ends its grant.",
+            f"one of {len(crowd)} jobs, the maximum number of load locks ({jobs})",
+            f"{len(crowd)} jobs have load locks of other partitions, the maximum number: {jobs}. Nothing was "
+            f"appended. Run this job again after one of them is complete{self._or_wait}. If one of them does not run "
+            f"any more, 'spark-cas abort' with its name releases its lock.",
         )
 
     @property
     def _or_wait(self) -> str:
         """The option to wait longer, for errors; empty for streams, which do not have it."""
-        return "; option grantTimeout lets it wait for that" if self._applicant.batch_id is None else ""
+        return ", or set lockWaitTimeout, so that it waits" if self._applicant.batch_id is None else ""
 
     def _wait(self, whom: str, refusal: str) -> None:
         left = self._deadline - time.monotonic()
         if self._is_over:
-            raise GrantedError(refusal)
+            raise LoadInProgressError(refusal)
         if left <= 0:
             # Repeat the check after the deadline, because this process may have stalled.
             self._is_over = True
@@ -302,27 +307,27 @@ class _Waiting:
         time.sleep(self._pause_seconds * _JITTER.uniform(0.5, 1.5))
         self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds)
 
-    def _silent_for(self, grant: Grant, plan: Plan | None) -> float:
+    def _silent_for(self, lock: LoadLock, plan: Plan | None) -> float:
         """Return the observed seconds without an append of a load; confirm a time over the limit with a new read."""
         began = time.monotonic()
-        seen = self._seen.get((grant.job, grant.run))
+        seen = self._seen.get((lock.job, lock.run))
         if seen is not None and began < seen.look_at and began - seen.since < self._silent_seconds:
             return began - seen.since
-        sign = self._sign_of_life(grant, plan)
+        sign = self._sign_of_life(lock, plan)
         now = time.monotonic()
         # A change may have happened just now. An unchanged state is certain only up to the start of the read.
         since = now if seen is None or seen.sign != sign else seen.since
-        self._seen[grant.job, grant.run] = _Seen(sign, since, now + self._silent_seconds / _LOOKS)
+        self._seen[lock.job, lock.run] = _Seen(sign, since, now + self._silent_seconds / _LOOKS)
         return began - since
 
-    def _sign_of_life(self, grant: Grant, plan: Plan | None) -> object:
+    def _sign_of_life(self, lock: LoadLock, plan: Plan | None) -> object:
         """Return a value that changes when a load appends: end offsets and, if it is atomic, its ledger entries."""
-        partitions = sorted(each for each in grant.partitions if each < self._log.layout().partitions)
+        partitions = sorted(each for each in lock.partitions if each < self._log.layout().partitions)
         ends = self._log.bounds_of(partitions, waiting=False)
         if plan is None or not plan.whole:
             return ends
-        return ends, self._log.progress_of(partitions, plan.job, with_group(self._log, plan, grant.batch_id).group)
+        return ends, self._log.progress_of(partitions, plan.job, with_group(self._log, plan, lock.batch_id).group)
 
 
-def _named(grant: Grant) -> str:
-    return f"partition{'s' if len(grant.partitions) > 1 else ''} {grant.told_partitions}"
+def _named(lock: LoadLock) -> str:
+    return f"partition{'s' if len(lock.partitions) > 1 else ''} {lock.told_partitions}"

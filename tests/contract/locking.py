@@ -1,4 +1,4 @@
-"""Load locks (grants): one of the loads that expect offsets of a partition runs, and crashed loads block no other."""
+"""Load locks (locks): one of the loads that expect offsets of a partition runs, and crashed loads block no other."""
 
 import os
 import subprocess
@@ -10,14 +10,14 @@ from functools import partial
 import pytest
 
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import GrantedError, OptionError
+from spark_cas.core.errors import LoadInProgressError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.grants import MOST_HELD, Grant, Grants
+from spark_cas.core.load_locks import MOST_HELD, LoadLock, LoadLocks
 from spark_cas.core.outcome import Fenced
 from spark_cas.core.plan import Completion
 from spark_cas.log import running_process
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.granting import Applicant, abort_job, give_back, is_taken_over, obtain_grant
+from spark_cas.log.load.locking import Applicant, abort_job, acquire_lock, is_taken_over, release_lock
 from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.contract.base import ContractBase, NewBackend, at_once, eager_switching
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -35,11 +35,11 @@ def of_partition(partition: int, partitions: int = 3) -> ExpectedOffsets:
     return ExpectedOffsets("offsets", tuple(given.items()))
 
 
-def obtain(log: Backend, job: str, wanted: ExpectedOffsets = END, *, run: str = "run", wait: float = 0) -> Grant:
-    """Acquire the grant of a load of this process."""
-    grant = obtain_grant(log, Applicant(job, run, ME, wait), wanted)
-    assert grant is not None
-    return grant
+def obtain(log: Backend, job: str, wanted: ExpectedOffsets = END, *, run: str = "run", wait: float = 0) -> LoadLock:
+    """Acquire the lock of a load of this process."""
+    lock = acquire_lock(log, Applicant(job, run, ME, wait), wanted)
+    assert lock is not None
+    return lock
 
 
 def dead_process() -> str:
@@ -51,49 +51,49 @@ def dead_process() -> str:
     return name
 
 
-def granted_load(log: Backend, job: str, rows: Rows, *, wait: float = LONG) -> Completion:
-    """Run a load as Spark does: grant, plan, one task, completion."""
-    grant = obtain(log, job, run=job, wait=wait)
+def locked_load(log: Backend, job: str, rows: Rows, *, wait: float = LONG) -> Completion:
+    """Run a load as Spark does: lock, plan, one task, completion."""
+    lock = obtain(log, job, run=job, wait=wait)
     try:
         plan = pin_plan(log, job, END)
         return complete_job(log, plan, load(log, plan, rows, task=f"{job}/0"))
     finally:
-        give_back(log, grant)
+        release_lock(log, lock)
 
 
-class GrantContract(ContractBase):
-    """Acquisition, waiting and release of grants."""
+class LoadLockContract(ContractBase):
+    """Acquisition, waiting and release of locks."""
 
     def test_a_log_has_none_at_first_and_then_those_that_were_put(self, backend: Backend) -> None:
-        assert backend.grants() == Grants()
-        grant = Grant("job", "run", ((0, 2), (5, 9)), ME, 5, ("before",))
-        one = Grants().with_grant(grant)
-        assert backend.put_grants(one)
+        assert backend.load_locks() == LoadLocks()
+        lock = LoadLock("job", "run", ((0, 2), (5, 9)), ME, 5, ("before",))
+        one = LoadLocks().with_lock(lock)
+        assert backend.put_load_locks(one)
         with self.reopen(backend) as other:
-            assert other.grants() == backend.grants() == one
-            two = one.with_grant(Grant("other", "run", ((3, 4),), "", 6))
-            assert other.put_grants(two)
-            assert backend.grants() == two
-            assert not backend.put_grants(one.without(grant)), "it was made from what is no more"
-            assert backend.grants() == two
+            assert other.load_locks() == backend.load_locks() == one
+            two = one.with_lock(LoadLock("other", "run", ((3, 4),), "", 6))
+            assert other.put_load_locks(two)
+            assert backend.load_locks() == two
+            assert not backend.put_load_locks(one.without(lock)), "it was made from what is no more"
+            assert backend.load_locks() == two
 
     def test_many_changes_leave_the_last(self, backend: Backend) -> None:
         for number in range(1, 40):
-            grant = Grant("job", f"{number}", ((0, 1),), "", number)
-            assert backend.put_grants(backend.grants().with_grant(grant))
-        assert backend.grants() == Grants(39, (grant,))
-        assert not backend.put_grants(Grants(2, ())), "the name of an old change is no way to another"
-        assert backend.grants().held == (grant,)
+            lock = LoadLock("job", f"{number}", ((0, 1),), "", number)
+            assert backend.put_load_locks(backend.load_locks().with_lock(lock))
+        assert backend.load_locks() == LoadLocks(39, (lock,))
+        assert not backend.put_load_locks(LoadLocks(2, ())), "the name of an old change is no way to another"
+        assert backend.load_locks().held == (lock,)
 
     def test_of_changes_at_once_one_is_made(self, backend: Backend) -> None:
         with self.reopen(backend) as other, eager_switching():
             for _ in range(max(3, self.rounds // 20)):
-                before = backend.grants()
-                changes = [before.with_grant(Grant("job", name, ((0, 1),), "", 1)) for name in "abcd"]
+                before = backend.load_locks()
+                changes = [before.with_lock(LoadLock("job", name, ((0, 1),), "", 1)) for name in "abcd"]
                 logs = [backend, other] * 2
-                put = at_once(*(partial(log.put_grants, each) for log, each in zip(logs, changes, strict=True)))
+                put = at_once(*(partial(log.put_load_locks, each) for log, each in zip(logs, changes, strict=True)))
                 assert sum(put) <= 1
-                after = other.grants()
+                after = other.load_locks()
                 if any(put):
                     assert after == changes[put.index(True)]
                 else:
@@ -104,24 +104,22 @@ class GrantContract(ContractBase):
         seen: list[int] = []
 
         def take_turn(log: Backend, job: str) -> None:
-            grant = obtain(log, job, wait=LONG)
+            lock = obtain(log, job, wait=LONG)
             inside.append(job)
             time.sleep(0.01)
             seen.append(len(inside))
             inside.remove(job)
-            give_back(log, grant)
+            release_lock(log, lock)
 
         with self.reopen(backend) as other:
             at_once(*(partial(take_turn, log, f"job-{at}") for at, log in enumerate([backend, other] * 2)))
         assert seen == [1] * 4
-        assert backend.grants().held == ()
+        assert backend.load_locks().held == ()
 
     def test_two_honest_loads_at_once_both_end_well(self, backend: Backend) -> None:
         rows = {name: {each: [f"{name}{each}.{row}" for row in range(10)] for each in range(3)} for name in "ab"}
         with self.reopen(backend) as other:
-            done = at_once(
-                partial(granted_load, backend, "a", rows["a"]), partial(granted_load, other, "b", rows["b"])
-            )
+            done = at_once(partial(locked_load, backend, "a", rows["a"]), partial(locked_load, other, "b", rows["b"]))
             assert [each.rows for each in done] == [30, 30]
         for partition in range(3):
             ours, others = rows["a"][partition], rows["b"][partition]
@@ -131,51 +129,53 @@ class GrantContract(ContractBase):
     def test_who_does_not_wait_is_told_who_is_at_work(self, backend: Backend) -> None:
         obtain(backend, "first")
         with self.reopen(backend) as other:
-            with pytest.raises(GrantedError, match=r"job 'first' has been at work on partitions 0 to 2 since 20"):
+            with pytest.raises(LoadInProgressError, match=r"job 'first' .* partitions 0 to 2 since 20"):
                 obtain(other, "second")
-            assert (other.grants().of("second"), other.plan("second")) == (None, None)
+            assert (other.load_locks().of("second"), other.plan("second")) == (None, None)
 
     def test_loads_of_other_partitions_do_not_wait(self, backend: Backend) -> None:
         obtain(backend, "first", of_partition(0))
         second = obtain(backend, "second", of_partition(2))
         assert second.ranges == ((2, 3),)
-        with pytest.raises(GrantedError, match="job 'second' has been at work on partition 2"):
+        with pytest.raises(LoadInProgressError, match=r"job 'second' .* partition 2 "):
             obtain(backend, "third", of_partition(2))
-        assert obtain_grant(backend, Applicant("fourth", "run"), ExpectedOffsets("none")) is None
+        assert acquire_lock(backend, Applicant("fourth", "run"), ExpectedOffsets("none")) is None
 
-    def test_one_as_a_whole_that_expects_nothing_has_a_grant_where_its_chunks_keep_others_waiting(
+    def test_one_as_a_whole_that_expects_nothing_has_a_lock_where_its_chunks_keep_others_waiting(
         self, backend: Backend
     ) -> None:
         obtain(backend, "first", of_partition(0))
         wanted = ExpectedOffsets("none")
         if backend.group_in_process:
-            assert obtain_grant(backend, Applicant("second", "run"), wanted, whole=True) is None
+            assert acquire_lock(backend, Applicant("second", "run"), wanted, whole=True) is None
             return
-        with pytest.raises(GrantedError, match="job 'first'"):
-            obtain_grant(backend, Applicant("second", "run"), wanted, whole=True)
-        give_back(backend, backend.grants().of("first"))
-        grant = obtain_grant(backend, Applicant("second", "run"), wanted, whole=True)
-        assert grant is not None
-        assert grant.ranges == ((0, 3),)
+        with pytest.raises(LoadInProgressError, match="job 'first'"):
+            acquire_lock(backend, Applicant("second", "run"), wanted, whole=True)
+        release_lock(backend, backend.load_locks().of("first"))
+        lock = acquire_lock(backend, Applicant("second", "run"), wanted, whole=True)
+        assert lock is not None
+        assert lock.ranges == ((0, 3),)
 
     def test_it_is_known_whether_another_run_of_the_job_goes_on(self, backend: Backend) -> None:
         first = obtain(backend, "job", run="first")
         assert not is_taken_over(backend, first)
         second = obtain(backend, "job", run="second")
         assert (is_taken_over(backend, first), is_taken_over(backend, second)) == (True, False)
-        give_back(backend, second)
+        release_lock(backend, second)
         assert not is_taken_over(backend, first)
         assert not is_taken_over(backend, None)
 
     def test_more_than_so_many_wait_for_any(self, new_backend: NewBackend) -> None:
         with new_backend() as log:
             log.create(MOST_HELD + 1)
-            grants = [obtain(log, f"job-{each}", of_partition(each, MOST_HELD + 1)) for each in range(MOST_HELD)]
-            with pytest.raises(GrantedError, match=r"8 loads are at work on other partitions.*: jobs job-0, job-1,"):
+            load_locks = [obtain(log, f"job-{each}", of_partition(each, MOST_HELD + 1)) for each in range(MOST_HELD)]
+            with pytest.raises(
+                LoadInProgressError, match=r"8 jobs have load locks of other partitions.*: job-0, job-1,"
+            ):
                 obtain(log, "one more", of_partition(MOST_HELD, MOST_HELD + 1))
-            with pytest.raises(GrantedError, match="job 'job-3' has been at work on partition 3"):
+            with pytest.raises(LoadInProgressError, match=r"job 'job-3' .* partition 3 "):
                 obtain(log, "one more", of_partition(3, MOST_HELD + 1))
-            give_back(log, grants[3])
+            release_lock(log, load_locks[3])
             obtain(log, "one more", of_partition(MOST_HELD, MOST_HELD + 1))
 
     def test_among_as_many_as_may_be_one_that_has_ended_makes_room(self, new_backend: NewBackend) -> None:
@@ -183,7 +183,7 @@ class GrantContract(ContractBase):
             log.create(MOST_HELD + 1)
             for each in range(1, MOST_HELD):
                 obtain(log, f"job-{each}", of_partition(each, MOST_HELD + 1))
-            obtain_grant(log, Applicant("dead", "run", dead_process()), of_partition(0, MOST_HELD + 1))
+            acquire_lock(log, Applicant("dead", "run", dead_process()), of_partition(0, MOST_HELD + 1))
             with self.reopen(log) as other:
                 left = JobWriter(other, pin_plan(other, "dead", of_partition(0, MOST_HELD + 1)))
                 left.must_append("a")
@@ -195,11 +195,11 @@ class GrantContract(ContractBase):
     def test_another_run_of_the_job_gets_it_and_the_earlier_one_gives_nothing_back(self, backend: Backend) -> None:
         first = obtain(backend, "job", run="one")
         again = obtain(backend, "job", run="two")
-        assert backend.grants().held == (again,)
-        give_back(backend, first)
-        assert backend.grants().held == (again,)
-        give_back(backend, again)
-        assert backend.grants().held == ()
+        assert backend.load_locks().held == (again,)
+        release_lock(backend, first)
+        assert backend.load_locks().held == (again,)
+        release_lock(backend, again)
+        assert backend.load_locks().held == ()
 
     def test_who_is_complete_keeps_nobody_waiting(self, backend: Backend) -> None:
         obtain(backend, "first")
@@ -207,25 +207,25 @@ class GrantContract(ContractBase):
         assert obtain(backend, "second").after == ("first",)
 
     def test_whose_process_has_ended_keeps_nobody_waiting(self, backend: Backend) -> None:
-        obtain_grant(backend, Applicant("dead", "run", dead_process()), END)
+        acquire_lock(backend, Applicant("dead", "run", dead_process()), END)
         assert obtain(backend, "second").after == ("dead",)
-        assert [each.job for each in backend.grants().held] == ["second"]
+        assert [each.job for each in backend.load_locks().held] == ["second"]
 
     def test_who_stood_still_for_too_long_keeps_nobody_waiting(self, backend: Backend) -> None:
         """The process is unknown here, as for one on another machine."""
-        obtain_grant(backend, Applicant("first", "run"), END)
+        acquire_lock(backend, Applicant("first", "run"), END)
         began = time.monotonic()
         patient = Applicant("second", "run", ME, LONG, silent_seconds=0.4)
-        assert obtain_grant(backend, patient, END) is not None
+        assert acquire_lock(backend, patient, END) is not None
         assert time.monotonic() - began >= patient.gone_after(backend)
 
     def test_whose_process_runs_is_waited_for_however_long_it_appends_nothing(self, backend: Backend) -> None:
         obtain(backend, "first")
-        with pytest.raises(GrantedError, match="job 'first'"):
-            obtain_grant(backend, Applicant("second", "run", ME, 0.5, silent_seconds=0.1), END)
+        with pytest.raises(LoadInProgressError, match="job 'first'"):
+            acquire_lock(backend, Applicant("second", "run", ME, 0.5, silent_seconds=0.1), END)
 
     def test_who_appends_is_waited_for(self, backend: Backend) -> None:
-        obtain_grant(backend, Applicant("first", "run"), END)
+        acquire_lock(backend, Applicant("first", "run"), END)
         stop = threading.Event()
 
         def append_now_and_then() -> None:
@@ -236,8 +236,8 @@ class GrantContract(ContractBase):
         appending = threading.Thread(target=append_now_and_then)
         appending.start()
         try:
-            with pytest.raises(GrantedError, match="job 'first'"):
-                obtain_grant(backend, Applicant("second", "run", ME, 4.0, silent_seconds=2.0), END)
+            with pytest.raises(LoadInProgressError, match="job 'first'"):
+                acquire_lock(backend, Applicant("second", "run", ME, 4.0, silent_seconds=2.0), END)
         finally:
             stop.set()
             appending.join()
@@ -248,10 +248,10 @@ class GrantContract(ContractBase):
         Otherwise the plan or append of the next load detects its rows.
         """
         with self.reopen(backend) as other:
-            obtain_grant(other, Applicant("slow", "run"), END)
+            acquire_lock(other, Applicant("slow", "run"), END)
             slow = JobWriter(other, pin_plan(other, "slow", END))
             slow.must_append("before")
-            assert obtain_grant(backend, Applicant("next", "run", "", LONG, silent_seconds=0.1), END) is not None
+            assert acquire_lock(backend, Applicant("next", "run", "", LONG, silent_seconds=0.1), END) is not None
             outcome = slow.append(table_of(["after"]))
             if self.claims_fence:
                 assert isinstance(outcome, Fenced)
@@ -260,28 +260,28 @@ class GrantContract(ContractBase):
             complete_job(backend, plan, load(backend, plan, rows_of(4, 0, 1, 2), task="next/0"))
 
     def test_a_job_that_was_passed_by_is_still_fenced_when_who_did_that_dies(self, backend: Backend) -> None:
-        obtain_grant(backend, Applicant("first", "run", dead_process()), END)
-        faulty = FaultyLog(backend, Fault("put_grants", 1, When.AFTER))
+        acquire_lock(backend, Applicant("first", "run", dead_process()), END)
+        faulty = FaultyLog(backend, Fault("put_load_locks", 1, When.AFTER))
         with pytest.raises(InjectedFaultError):
-            obtain_grant(faulty, Applicant("second", "run", dead_process()), END)
+            acquire_lock(faulty, Applicant("second", "run", dead_process()), END)
         assert obtain(backend, "third").after == ("first", "second")
 
     @pytest.mark.parametrize("when", list(When))
-    @pytest.mark.parametrize("step", ["grants", "put_grants"])
+    @pytest.mark.parametrize("step", ["load_locks", "put_load_locks"])
     @pytest.mark.parametrize("call", [1, 2])
     def test_killed_at_any_step_it_is_run_again(self, backend: Backend, step: str, when: When, call: int) -> None:
         with pytest.raises(InjectedFaultError):
-            granted_load(FaultyLog(backend, Fault(step, call, when)), "job", TEN)
-        assert granted_load(backend, "job", TEN).rows == len(TEN[0])
+            locked_load(FaultyLog(backend, Fault(step, call, when)), "job", TEN)
+        assert locked_load(backend, "job", TEN).rows == len(TEN[0])
         assert values_in(backend, 0) == TEN[0]
-        assert backend.grants().held == ()
+        assert backend.load_locks().held == ()
 
-    def test_a_grant_that_nobody_uses_is_ended_by_hand(self, backend: Backend) -> None:
+    def test_a_lock_that_nobody_uses_is_ended_by_hand(self, backend: Backend) -> None:
         held = obtain(backend, "job")
         plan = pin_plan(backend, "job", END)
         assert isinstance(backend.claim(0, plan), Claim)
         assert abort_job(backend, "job") == held
-        assert backend.grants().held == ()
+        assert backend.load_locks().held == ()
         obtain(backend, "other")
-        with pytest.raises(OptionError, match="job 'job' is no load that has a grant"):
+        with pytest.raises(OptionError, match="job 'job' has no load lock"):
             abort_job(backend, "job")

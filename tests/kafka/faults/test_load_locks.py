@@ -5,9 +5,9 @@ from threading import Thread
 import pytest
 from confluent_kafka import KafkaError
 
-from spark_cas.core.grants import Grant, Grants
+from spark_cas.core.load_locks import LoadLock, LoadLocks
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.grants import KafkaGrantor
+from spark_cas.log.kafka.load_locks import KafkaLockTable
 from tests.kafka.clients import create_topic
 from tests.kafka.faulted import for_a_while, spec_of
 from tests.kafka.proxy.frames import Api
@@ -20,35 +20,35 @@ REQUEST_SECONDS = 2.0
 
 def test_of_a_change_whose_commit_went_wrong_in_the_broker_it_is_learnt_whether_it_was_made(proxied, proxied_topic):
     spec = spec_of(proxied.bootstrap, proxied_topic)
-    changed = Grants().with_grant(Grant("job", "run", ((0, 1),), "", 1))
+    changed = LoadLocks().with_lock(LoadLock("job", "run", ((0, 1),), "", 1))
     with KafkaLog(spec) as log:
-        of_grants = naming(spec.grants_id)
-        failed = proxied.proxy.add(Fault.FAIL_RESPONSE, Api.END_TXN, where=of_grants, error=KafkaError.UNKNOWN)
-        assert log.put_grants(changed)
+        of_load_locks = naming(spec.load_locks_id)
+        failed = proxied.proxy.add(Fault.FAIL_RESPONSE, Api.END_TXN, where=of_load_locks, error=KafkaError.UNKNOWN)
+        assert log.put_load_locks(changed)
         failed.met.wait(0)
-        assert log.grants() == changed
-        assert not log.put_grants(Grants(1, ())), "it was made from what is no more"
+        assert log.load_locks() == changed
+        assert not log.put_load_locks(LoadLocks(1, ())), "it was made from what is no more"
 
 
 def test_a_change_is_made_once_a_broker_that_stands_still_goes_on(own_broker, monkeypatch):
     """The broker stalls for longer than the timeout of a request."""
     topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
     stop = for_a_while(own_broker.freeze, own_broker.thaw, 2.5 * REQUEST_SECONDS, threads)
-    read, reads = KafkaGrantor._read, []
+    read, reads = KafkaLockTable._read, []
 
-    def read_once_it_stopped(grantor, timeout_seconds):
+    def read_once_it_stopped(lock_table, timeout_seconds):
         reads.append(timeout_seconds)
         if len(reads) == 1:
             stop()
-        return read(grantor, timeout_seconds)
+        return read(lock_table, timeout_seconds)
 
-    monkeypatch.setattr(KafkaGrantor, "_read", read_once_it_stopped)
-    changed = Grants().with_grant(Grant("job", "run", ((0, 1),), "", 1))
+    monkeypatch.setattr(KafkaLockTable, "_read", read_once_it_stopped)
+    changed = LoadLocks().with_lock(LoadLock("job", "run", ((0, 1),), "", 1))
     with KafkaLog(spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)) as log:
         try:
-            assert log.put_grants(changed)
+            assert log.put_load_locks(changed)
         finally:
             for each in threads:
                 each.join()
-        assert log.grants() == changed
+        assert log.load_locks() == changed
     assert len(reads) > 2
