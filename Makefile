@@ -123,7 +123,7 @@ test: ready ## the environment and the tests, in lanes that are targets too: tes
 test-full: ## as test, and what it leaves out: see CONTRIBUTING.md
 	@$(MAKE) --no-print-directory test CHOSEN=
 	@$(MAKE) --no-print-directory test-one-by-one
-	@$(MAKE) --no-print-directory test-versions-full
+	@$(MAKE) --no-print-directory test-versions-full CHOSEN=
 
 test-kafka: ready ## the tests on brokers that are well
 	$(BIN)/python -m pytest $(CHOSEN) --ignore=tests/kafka/faults tests/kafka

@@ -30,6 +30,7 @@ exit codes: 0 all records are copied; 1 failed, run it again; 2 usage; 3 rejecte
 130 interrupted, the same command resumes. The last line on stdout is the result as JSON.
 """
 _MOST_OFFSETS = 1_000_000
+_MINIMUM = ("minoffsetspertrigger", "maxtriggerdelay")
 _LOOK_SECONDS = 1
 
 
@@ -76,6 +77,9 @@ def reading_options(given: argparse.Namespace) -> dict[str, str]:
     # Before pyspark 4.2, a limit needs processingTime.
     defaults = {"startingOffsets": "earliest", "includeHeaders": "true", "processingTime": "true"}
     chosen = {**defaults, **given.from_options}
+    if not given.follow:
+        # No more records are awaited, so a minimum applies to no batch.
+        chosen = {name: value for name, value in chosen.items() if name.lower() not in _MINIMUM}
     # An offset limit may split a load, so it does not apply with isolation=load.
     isolation = next((value for name, value in chosen.items() if name.lower() == "isolation"), "")
     if isolation.strip().lower() == ISOLATION_LOAD:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from pyspark.errors import PySparkException
+
 from spark_cas.core.errors import ConditionalLogError, SparkSetupError, error_from_text
 from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.spark.jvm import jvm_of
@@ -29,22 +31,28 @@ _CRASHED = "Python worker exited unexpectedly"
 
 _UDF = "spark.sql.execution.pyspark.udf."
 """The prefix of the settings for idle workers. Their defaults are the values of ``spark.python.worker.*``."""
-_SECONDS = re.compile(r"(\d+)s?(m|min)?")
-"""A duration in seconds or minutes, as Spark accepts it. Other units are never near the waits."""
+_DURATION = re.compile(r"(\d+)\s*([a-z]*)")
+_UNITS_MS = {"": 1_000, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000}
+"""Units of a duration. Spark's longer ones exceed the waits."""
 
 
 def warn_of_idle_timeout(spark: "SparkSession") -> None:
     """Warn if Spark kills workers that wait for the brokers or the store."""
-    if spark.conf.get(f"{_UDF}killOnIdleTimeout", "false") != "true":
+    try:
+        kills = spark.conf.get(f"{_UDF}killOnIdleTimeout", "false") or ""
+        timeout = _DURATION.fullmatch((spark.conf.get(f"{_UDF}idleTimeoutSeconds", "0") or "").strip().lower())
+    except PySparkException:
+        return  # Databricks serverless does not show each setting
+    if timeout is None or kills.strip().lower() != "true":
         return
-    timeout = _SECONDS.fullmatch(spark.conf.get(f"{_UDF}idleTimeoutSeconds", "0") or "0")
-    seconds = int(timeout[1]) * (60 if timeout[2] else 1) if timeout else 0
-    if 0 < seconds * 1000 <= PATIENCE_MS:
+    timeout_ms = int(timeout[1]) * _UNITS_MS.get(timeout[2], 0)
+    if 0 < timeout_ms <= PATIENCE_MS:
         warnings.warn(
-            f"Spark kills a Python worker that sends nothing for {seconds} s, because {_UDF}killOnIdleTimeout or "
-            f"spark.python.worker.killOnIdleTimeout is true. A task of this write can wait for the brokers or the "
-            f"store for {PATIENCE_MS // 1000} s. Set both to false, or set {_UDF}idleTimeoutSeconds and "
-            f"spark.python.worker.idleTimeoutSeconds to more than {PATIENCE_MS // 1000}.",
+            f"Spark kills a Python worker that sends nothing for {timeout_ms / 1000:g} s, because "
+            f"{_UDF}killOnIdleTimeout or spark.python.worker.killOnIdleTimeout is true. A task of this write can "
+            f"wait for the brokers or the store for {PATIENCE_MS // 1000} s. Set both to false, or set "
+            f"{_UDF}idleTimeoutSeconds and spark.python.worker.idleTimeoutSeconds to more than "
+            f"{PATIENCE_MS // 1000}.",
             stacklevel=2,
         )
 

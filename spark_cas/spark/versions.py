@@ -214,7 +214,7 @@ def start_for_existing_records(writer: "DataStreamWriter") -> "tuple[StreamingQu
     """Start a query that reads the existing records in several micro-batches. Its source has ``processingTime=true``.
 
     Before 4.2, Trigger.AvailableNow reads them in one micro-batch. There the query has a processing-time trigger, and
-    also reads records that are appended before it has read all others.
+    ends when Spark finds no new record. It also reads new records, and does not wait for open transactions.
 
     Returns:
         The query, and a function that returns whether the caller must stop it, because it has read all records. The

@@ -26,12 +26,14 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.partitioner import partition_of
+from spark_cas.core.rejection import Rejection
 from spark_cas.log import running_process
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.spark.writing.topics_write import TopicsWriter, plan_topics
+from spark_cas.spark.writing.report import TaskReport
+from spark_cas.spark.writing.topics_write import TopicReport, TopicsWriter, plan_topics
 from spark_cas.spark.writing.write import CheckedWrite
 from tests.kafka.secured import sasl, secured_broker
 from tests.kafka.test_acls import least
@@ -592,8 +594,8 @@ class Failing:
             raise self.error
 
 
-def commit(writers):
-    TopicsWriter(writers).commit([])
+def commit(writers, *messages):
+    TopicsWriter(writers).commit([*messages])
 
 
 def test_most_important_error_of_several_topics_is_first():
@@ -607,5 +609,13 @@ def test_commit_of_further_topics_does_not_wait_for_brokers_that_do_not_respond(
     writers = {"a": Failing(), "b": Failing(StorageError("B.")), "c": Failing()}
     with pytest.raises(StorageError) as caught:
         commit(writers)
-    assert caught.value.message == "topic b: B. Complete topics: a (0 rows)."
+    assert caught.value.message == "topic b: B. Complete topics: a (0 rows). Incomplete topics: c."
     assert writers["c"].commits == 0
+
+
+def test_topics_after_one_whose_rows_were_rejected_are_completed():
+    report = TaskReport(rejection=Rejection("STORAGE", "the row is too large", (0,)))
+    writers = {"a": Failing(StorageError("A.")), "b": Failing()}
+    with pytest.raises(StorageError) as caught:
+        commit(writers, TopicReport("a", report))
+    assert caught.value.message == "topic a: A. Complete topics: b (0 rows)."

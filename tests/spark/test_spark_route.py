@@ -5,6 +5,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sf
 
 from spark_cas import open_log, route
@@ -254,6 +255,7 @@ IDLE = "spark.sql.execution.pyspark.udf."
         ("true", "5", True),
         ("true", "5s", True),
         ("true", "2min", True),
+        ("TRUE", "90000ms", True),
         ("true", "3min", False),
         ("false", "5", False),
     ],
@@ -266,3 +268,11 @@ def test_settings_that_kill_waiting_workers_are_warned_of(spark, log_path, kills
         warnings.simplefilter("always")
         route(some(session), log_path)
     assert any(f"{IDLE}killOnIdleTimeout" in str(each.message) for each in caught) == is_warned
+
+
+def test_settings_that_spark_does_not_show_are_not_warned_of(spark, monkeypatch):
+    def get(*_):
+        raise AnalysisException("[CONFIG_NOT_AVAILABLE] Configuration is not available.")
+
+    monkeypatch.setattr(type(spark.conf), "get", get)
+    setup.warn_of_idle_timeout(spark)

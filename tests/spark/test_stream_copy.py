@@ -154,6 +154,9 @@ def test_a_batch_is_bounded_unless_the_call_says_otherwise(capsys):
     }
     read = reading_options(parse_arguments([*needed, "--from-option", "maxOffsetsPerTrigger=7"], "stream_copy.py"))
     assert read["maxOffsetsPerTrigger"] == "7"
+    minimum = [*needed, "--from-option", "minOffsetsPerTrigger=5"]
+    assert "minOffsetsPerTrigger" not in reading_options(parse_arguments(minimum, "stream_copy.py"))
+    assert "minOffsetsPerTrigger" in reading_options(parse_arguments([*minimum, "--follow"], "stream_copy.py"))
     read = reading_options(parse_arguments([*needed, "--from-option", "Isolation=LOAD"], "stream_copy.py"))
     assert parse_read_stream({**read, "path": "/data/log"}).whole_loads
     with pytest.raises(SystemExit):

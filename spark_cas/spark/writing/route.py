@@ -192,8 +192,9 @@ def _routed_to_topics(
     counts = {topic: mark.partitions for topic, mark in marks.items()}
     placed = with_end_markers_of_topics(placed, counts).withMetadata("partition", metadata_of_topics(marks))
     ends = dict(zip(counts, accumulate(counts.values()), strict=True))
-    # The partition of an end marker is negative.
-    task = _of_topic(ends) - _of_topic(counts) + sf.pmod(sf.col("partition"), _of_topic(counts))
+    # The partition of an end marker is negative. Of a row it can be null, which the write rejects.
+    partition = sf.coalesce(sf.col("partition"), sf.lit(0))
+    task = _of_topic(ends) - _of_topic(counts) + sf.pmod(partition, _of_topic(counts))
     by_key = any(each.by_key for each in options.values())
     order = _total_order(placed, order_by, by_key=by_key, markers_last=True)
     return to_numbered_tasks(placed, sum(counts.values()), task).sortWithinPartitions(*order)

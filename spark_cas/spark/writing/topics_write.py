@@ -1,6 +1,6 @@
 """The writer of a load to several topics: one writer for each, with its own plan, conditions and progress."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -18,7 +18,7 @@ from spark_cas.spark.worker import open_here
 from spark_cas.spark.writing.blind_write import BlindWriter
 from spark_cas.spark.writing.end_markers import changed_after_route
 from spark_cas.spark.writing.end_of_stream import acknowledged
-from spark_cas.spark.writing.report import TaskReport, rank_of
+from spark_cas.spark.writing.report import TaskReport, is_rejected, rank_of
 from spark_cas.spark.writing.write import CheckedWrite, ConditionalLogWriter, checked_write
 
 
@@ -109,13 +109,13 @@ class TopicsWriter(DataSourceArrowWriter):
                 writer.commit([*reports])
             except ConditionalLogError as error:
                 errors[topic] = error
-                if isinstance(error, StorageError):
+                if isinstance(error, StorageError) and not is_rejected(reports):
                     # The brokers do not respond, so each other topic would wait for the retry deadline too.
                     break
             else:
                 rows[topic] = sum(_rows_in(each) for each in reports)
         if errors:
-            raise _error_of(errors, rows)
+            raise _error_of(errors, rows, [each for each in self._writers if each not in errors and each not in rows])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort the write in each topic. Visible rows stay."""
@@ -142,15 +142,19 @@ def _rows_in(report: TaskReport) -> int:
     return sum(each.progress.rows for each in report.results) + sum(each.rows for each in report.hashed)
 
 
-def _error_of(errors: Mapping[str, ConditionalLogError], rows: Mapping[str, int]) -> ConditionalLogError:
+def _error_of(
+    errors: Mapping[str, ConditionalLogError], rows: Mapping[str, int], unknown: Sequence[str]
+) -> ConditionalLogError:
     """Return one error for all topics whose commit failed.
 
     Args:
         errors: The error of each of these topics.
         rows: The rows of the job in each complete topic.
+        unknown: The topics in which the driver did not complete the job, because the brokers do not respond.
     """
     first, *others = sorted(errors, key=lambda topic: rank_of(errors[topic].kind))
     messages = [message_of_topic(first, errors[first])]
     messages += [f"[{errors[topic].kind}] {message_of_topic(topic, errors[topic])}" for topic in others]
+    rest = f" Incomplete topics: {', '.join(unknown)}." if unknown else ""
     complete = ", ".join(f"{topic} ({count} rows)" for topic, count in rows.items()) or "none"
-    return type(errors[first])(f"{' '.join(messages)} Complete topics: {complete}.")
+    return type(errors[first])(f"{' '.join(messages)} Complete topics: {complete}.{rest}")
