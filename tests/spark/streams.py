@@ -31,7 +31,7 @@ class Stream:
 
     def run(self, **more):
         """Read all available records. Return the number of records in each non-empty batch."""
-        query, has_read_all = start_for_existing_records(self.query(processingTime="true", **more))
+        query, has_read_all = start_for_existing_records(self.query(**{"processingTime": "true", **more}))
         return batches_of(query, has_read_all)
 
     def refused(self, kind, **more):

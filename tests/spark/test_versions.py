@@ -242,7 +242,7 @@ def test_limits_of_this_version(spark, path, log, tmp_path):
     if HAS_READ_LIMITS:
         assert stream.run() == [1, 1]
     else:
-        stream.refused(OptionError)
+        stream.refused(OptionError, processingTime="false")
 
 
 def test_limits_with_a_processing_time_trigger(spark, path, log, tmp_path):
