@@ -1,4 +1,4 @@
-"""The load locks of a log (locks): of loads that overlap and have expected offsets, one runs at a time.
+"""The load locks of a log: of loads that overlap and have expected offsets, one runs at a time.
 
 All locks of a log are one small value. A load replaces it with a compare-and-swap, so all changes have one order.
 Locks only keep cooperating loads from conflicts. The conditional append alone guarantees correctness.

@@ -1,4 +1,4 @@
-"""Load locks (locks): a load with expected offsets locks its partitions from before its plan to its end.
+"""Load locks: a load with expected offsets locks its partitions before it plans, and releases them at its end.
 
 Without locks, two concurrent loads would plan with the same end offsets, and each would reject some rows of the
 other. With a lock, the second load starts after the first is complete. No append depends on the lock. A load that

@@ -1,4 +1,4 @@
-"""Load locks of a log (locks) as numbered objects. A writer changes them by creating the next number."""
+"""Load locks of a log as numbered objects. A writer changes them by creating the next number."""
 
 import json
 import logging
