@@ -15,7 +15,7 @@ from benchmarks.slow_network import slow_network
 from spark_cas import RECORDS
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.spec import MOST_IN_FLIGHT, KafkaSpec
+from spark_cas.log.kafka.spec import KafkaSpec
 from tools.kafka_broker import KafkaBroker
 from tools.ports import held_ports
 
@@ -23,6 +23,7 @@ ROUND_TRIP_MS = 5
 VALUE_BYTES = (100, 900_000)
 """Value sizes: thousands of the first fit into a request, and one of the second."""
 _SECONDS = 60
+_MOST = 5
 
 
 def compare_in_flight(repeats: int) -> list[Result]:
@@ -39,11 +40,11 @@ def compare_in_flight(repeats: int) -> list[Result]:
         results = []
         for size in VALUE_BYTES:
             rows, topic = _chunk(size), topics.fresh(2)
-            logs = {each: stack.enter_context(KafkaLog(_spec(address, topic, each))) for each in (MOST_IN_FLIGHT, 1)}
+            logs = {each: stack.enter_context(KafkaLog(_spec(address, topic, each))) for each in (_MOST, 1)}
             sides = [appender(log, at, rows) for at, log in enumerate(logs.values())]
             results.append(_compare(f"Kafka in flight, 5 / 1, values of {size:,} bytes", sides, repeats))
         rows, topic = _chunk(VALUE_BYTES[0]), topics.fresh(2)
-        bare = [_bare(address, topic, at, each, rows) for at, each in enumerate((MOST_IN_FLIGHT, 1))]
+        bare = [_bare(address, topic, at, each, rows) for at, each in enumerate((_MOST, 1))]
         results.append(_compare("Kafka in flight, 5 / 1, the bare client without order", bare, repeats))
     return results
 
@@ -54,7 +55,7 @@ def _compare(name: str, sides: list[Callable[[], None]], repeats: int) -> Result
 
 
 def _spec(address: str, topic: str, in_flight: int) -> KafkaSpec:
-    return replace(KafkaSpec(address, topic), max_in_flight=in_flight)
+    return replace(KafkaSpec(address, topic), client_options=(("max.in.flight", str(in_flight)),))
 
 
 def _chunk(value_bytes: int) -> pa.Table:

@@ -39,7 +39,6 @@ def with_settings(
     prefix: str,
     claim_timeout_ms: int,
     transaction_timeout_ms: int,
-    max_in_flight: int,
 ) -> AnySpec:
     """Return the same log with other client settings. The keyword arguments apply to topics. Raises OptionError."""
     if isinstance(address, LogSpec):
@@ -51,7 +50,6 @@ def with_settings(
         prefix=prefix,
         claim_timeout_ms=claim_timeout_ms,
         transaction_timeout_ms=transaction_timeout_ms,
-        max_in_flight=max_in_flight,
     )
 
 

@@ -19,10 +19,9 @@ Set options on a read or a write, under case-insensitive names:
     route(df, options).write.format("conditional-log").mode("append").options(**options).save()
     spark.read.format("conditional-log").options(**options, startingOffsets="earliest").load()
 
-One dict can serve reads, writes and `route`: a read ignores the options of writes, and a write those of reads. But a
-write rejects `logId`, because it is a condition. `spark.read` ignores limits of micro-batches, with a
-warning. `route` and streams ignore `checkpointLocation` and `queryName`. Any other option that does not apply is
-an error. If a name ends in `Ms`, the unit is milliseconds.
+One dict can serve reads, writes and `route`: a read ignores the options of writes, and a write those of reads.
+`spark.read` ignores limits of micro-batches, with a warning. `route` and streams ignore `checkpointLocation` and
+`queryName`. Any other option that does not apply is an error. If a name ends in `Ms`, the unit is milliseconds.
 
 Options with a ✓ can also be in a TOML file of defaults ([example](../conf/conditional-log.toml)), for one log in
 `[logs."<path or name>"]` or for all logs in `[defaults]`. An option overrides the table of its log, which
@@ -103,7 +102,8 @@ def render() -> str:
 
 
 def _of(*scopes: Scope, but_not: Scope | None = None) -> list[Option]:
-    return [each for each in OPTIONS if each.scopes.issuperset(scopes) and but_not not in each.scopes]
+    documented = [each for each in OPTIONS if not each.internal]
+    return [each for each in documented if each.scopes.issuperset(scopes) and but_not not in each.scopes]
 
 
 def _table(title: str, options: list[Option]) -> str:

@@ -47,6 +47,8 @@ class Option:
     doc: str
     kafka_only: bool = False
     """Whether it has no meaning for a log in a directory or object store."""
+    internal: bool = False
+    """Whether only the package sets it. The documentation leaves it out."""
 
 
 def whole_number(most: int = _MAX_INT, *, least: int = 1) -> Callable[[str], int]:

@@ -124,7 +124,6 @@ class Given:
             prefix=self.need("idPrefix", str),
             claim_timeout_ms=self.need("claimTimeoutMs", int),
             transaction_timeout_ms=self.need("transactionTimeoutMs", int),
-            max_in_flight=self.need("maxInFlight", int),
         )
 
 

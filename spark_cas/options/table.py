@@ -6,7 +6,7 @@ from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.micro_batch import ORDER_COLUMNS
 from spark_cas.core.plan import MOST_PARTITIONS
 from spark_cas.log.kafka.address import check_servers
-from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, MOST_IN_FLIGHT
+from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS
 from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.options.option import (
@@ -244,7 +244,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="For internal use by `append_if_unchanged`.",
+        doc="The job of `append_if_unchanged` to which the write belongs.",
+        internal=True,
     ),
     Option(
         "fencedWaitMs",
@@ -290,16 +291,6 @@ OPTIONS: tuple[Option, ...] = (
         per_log=True,
         kafka_only=True,
         doc="The timeout of a Kafka transaction. If a writer dies within a chunk, readers wait up to this time.",
-    ),
-    Option(
-        "maxInFlight",
-        whole_number(MOST_IN_FLIGHT),
-        str(MOST_IN_FLIGHT),
-        WRITING_AND_ROUTING,
-        per_log=True,
-        kafka_only=True,
-        doc="The maximum number of unacknowledged produce requests, 1 to 5. Only [large "
-        "records](performance.md#requests-in-flight) gain from more than one.",
     ),
     Option(
         "startingOffsets",
@@ -455,6 +446,7 @@ OPTIONS: tuple[Option, ...] = (
         per_log=False,
         doc="The expected id of the log, from the column `log_id` of the view `offsets`. If it differs, or the log "
         "ends before a named offset, the read fails with `[TRUNCATED]`.",
+        internal=True,
     ),
     Option(
         "view",
@@ -462,8 +454,8 @@ OPTIONS: tuple[Option, ...] = (
         VIEW_RECORDS,
         ONE_READ,
         per_log=False,
-        doc="`records`; `offsets`: a row per partition, with its end offset; `progress`: a row per job and partition;"
-        " `newest`: for internal use by `bootstrap`.",
+        doc="`records`; `offsets`: a row per partition, with its end offset; `progress`: a row per job and "
+        "partition.",
     ),
     Option(
         "conf",

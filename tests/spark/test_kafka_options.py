@@ -18,6 +18,7 @@ from spark_cas.options.topic_partitions import TopicPartition
 
 TOPIC = {"kafka.bootstrap.servers": "a:9092,b:9092", "topic": "flights"}
 PATH = {"path": "/data/logs/flights"}
+IN_FLIGHT = "kafka.max.in.flight.requests.per.connection"
 CANARY = "hunter2"
 JAAS = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="{CANARY}";'
 SASL = {
@@ -259,7 +260,6 @@ def test_what_is_no_address_of_a_topic_is_refused(url):
         ({**PATH, "kafka.retry.backoff.ms": "5"}, "option kafka.retry.backoff.ms is for topics"),
         ({**PATH, "idprefix": "x"}, "option idPrefix is for topics"),
         ({**PATH, "transactiontimeoutms": "5"}, "option transactionTimeoutMs is for topics"),
-        ({**PATH, "maxinflight": "1"}, "option maxInFlight is for topics"),
         ({**TOPIC, "store.aws_region": "x"}, "option store.aws_region is for logs in an object store"),
         ({**TOPIC, "kafka.acks": "1"}, "kafka.acks may not be set"),
         ({**TOPIC, "kafka.transactional.id": CANARY}, "Use the option job"),
@@ -272,10 +272,10 @@ def test_what_is_no_address_of_a_topic_is_refused(url):
         ({**TOPIC, "idprefix": f"a/{CANARY}"}, "option idPrefix"),
         ({**TOPIC, "claimtimeoutms": CANARY}, "claimTimeoutMs must be"),
         *(
-            ({**TOPIC, "maxinflight": each}, "option maxInFlight must be a whole number from 1 to 5")
+            ({**TOPIC, IN_FLIGHT: each}, f"option {IN_FLIGHT} must be a whole number from 1 to 5")
             for each in ("0", "6", "-1", "2.5", "", "five", CANARY)
         ),
-        ({**TOPIC, "kafka.max.in.flight.requests.per.connection": "6"}, "Use the option maxInFlight"),
+        ({**TOPIC, "kafka.max.in.flight": "5"}, f"Use {IN_FLIGHT}"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(options, said):
@@ -337,18 +337,20 @@ def test_defaults_hold_for_the_topic_that_they_name_and_for_its_backend(tmp_path
         kafka.enable.metrics.push = false
         [logs."kafka://a:9092,b:9092/flights"]
         claimTimeoutMs = 6
-        maxInFlight = 2
+        kafka.max.in.flight.requests.per.connection = 2
         [logs.other]
         claimTimeoutMs = 7
         """,
     )
-    settings = (("enable.metrics.push", "false"), ("retry.backoff.ms", "3"), ("security.protocol", "ssl"))
-    spec = KafkaSpec("a:9092,b:9092", "flights", "team-a", settings, 6)
+    settings = {"enable.metrics.push": "false", "max.in.flight": "2", "retry.backoff.ms": "3"}
+    settings["security.protocol"] = "ssl"
+    spec = KafkaSpec("a:9092,b:9092", "flights", "team-a", (*settings.items(),), 6)
     assert parse_read({**TOPIC, **file, "kafka.retry.backoff.ms": "3"}).selection.spec == spec
     assert parse_read({"path": spec.url, **file, "kafka.retry.backoff.ms": "3"}).selection.spec == spec
-    assert parse_write({**TOPIC, **file, "kafka.retry.backoff.ms": "3"}).spec == replace(spec, max_in_flight=2)
-    assert parse_write({**TOPIC, **file, "kafka.retry.backoff.ms": "3", "maxinflight": "4"}).spec == replace(
-        spec, max_in_flight=4
+    assert parse_write({**TOPIC, **file, "kafka.retry.backoff.ms": "3"}).spec == spec
+    changed = (*(settings | {"max.in.flight": "4"}).items(),)
+    assert parse_write({**TOPIC, **file, "kafka.retry.backoff.ms": "3", IN_FLIGHT: "4"}).spec == replace(
+        spec, client_options=changed
     )
     assert parse_read({**PATH, **file}).selection.spec == LogSpec(
         "file:///data/logs/flights", (("aws_region", "eu-north-1"),)

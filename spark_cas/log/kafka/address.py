@@ -8,7 +8,7 @@ from spark_cas.core.names import check_name
 from spark_cas.log.kafka.settings.translate import librdkafka_settings
 from spark_cas.log.kafka.settings.transport import check_transport
 from spark_cas.log.kafka.settings.unused import holds_instead, tell
-from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, MOST_IN_FLIGHT, KafkaSpec
+from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, KafkaSpec
 from spark_cas.log.patience import PATIENCE_MS
 
 SCHEME = "kafka"
@@ -35,7 +35,6 @@ def kafka_spec(
     prefix: str = DEFAULT_PREFIX,
     claim_timeout_ms: int = PATIENCE_MS,
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_MS,
-    max_in_flight: int = MOST_IN_FLIGHT,
 ) -> KafkaSpec:
     """Return the spec of a topic.
 
@@ -48,7 +47,6 @@ def kafka_spec(
         prefix: The option ``idPrefix``, which begins transactional ids, groups and registry topics.
         claim_timeout_ms: How long a claim or a read waits for an open transaction of another writer, in milliseconds.
         transaction_timeout_ms: The transaction timeout of producers, in milliseconds.
-        max_in_flight: The most unanswered requests of a writer on its connection to a broker.
 
     Raises:
         OptionError: An argument is invalid. The message never contains a value.
@@ -66,7 +64,6 @@ def kafka_spec(
         client_options=pairs,
         claim_timeout_ms=claim_timeout_ms,
         transaction_timeout_ms=transaction_timeout_ms,
-        max_in_flight=max_in_flight,
     )
 
 

@@ -8,9 +8,6 @@ from spark_cas.log.patience import PATIENCE_MS
 
 DEFAULT_PREFIX = "spark-cas"
 DEFAULT_TRANSACTION_MS = 60_000
-MOST_IN_FLIGHT = 5
-"""The most unanswered requests of a producer whose order brokers preserve."""
-
 LONGEST_TRANSACTION_MS = 900_000
 """The default of the brokers' limit for a transaction timeout (transaction.max.timeout.ms)."""
 
@@ -34,9 +31,6 @@ class KafkaSpec:
     """How long a claim or a read waits for an open transaction of another writer, in milliseconds."""
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_MS
     """How long a crashed writer may block readers, in milliseconds."""
-    max_in_flight: int = MOST_IN_FLIGHT
-    """The most unanswered requests of a writer on its connection to a broker."""
-
     met: bool = False
     """Whether these brokers answered before. If so, a connection failure is considered transient."""
 

@@ -222,7 +222,7 @@ def test_order_and_number_survive_resets_with_five_requests_in_flight(proxied, p
 def test_the_client_sends_the_next_request_only_while_fewer_than_five_records_are_unanswered(
     proxied, proxied_topic, records_each, requests
 ):
-    """This is true of librdkafka up to 2.16 (pull request 4989). docs/performance.md relies on it for maxInFlight."""
+    """This is true of librdkafka up to 2.16 (pull request 4989). docs/performance.md relies on it."""
     full = {"batch_num_messages": records_each, "linger_ms": 100}
     producer = plain_producer(proxied.bootstrap, "p", enable_idempotence=True, max_in_flight=5, **full)
     send(producer, proxied_topic, ["first"])

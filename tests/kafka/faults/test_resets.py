@@ -3,8 +3,6 @@
 In both cases, rows are stored once and in order.
 """
 
-from dataclasses import replace
-
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -40,7 +38,7 @@ def one_by_one(proxied, topic, in_flight=5):
 
     librdkafka (2.16) sends several requests at once only while they hold few records.
     """
-    return replace(spec_of(proxied.bootstrap, topic, batch_size="1"), max_in_flight=in_flight)
+    return spec_of(proxied.bootstrap, topic, batch_size="1", max_in_flight=str(in_flight))
 
 
 @pytest.fixture

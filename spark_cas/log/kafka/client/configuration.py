@@ -18,6 +18,8 @@ REQUEST_RECORDS = 10_000
 _NO_LIMIT_BYTES = 1_000_000_000
 """The highest value that the client accepts. The topic limits the size of a record."""
 _MOST_LINGER_MS = 900_000
+_IN_FLIGHT = 5
+"""The default and the limit of an idempotent producer. Brokers keep the order of so many requests."""
 
 Made = TypeVar("Made")
 
@@ -55,13 +57,13 @@ def producer_settings(spec: KafkaSpec, most_batch_bytes: int | None, delivery_ms
     batch_bytes = int(given.get("batch.size", _BATCH_BYTES))
     return {
         "message.max.bytes": _NO_LIMIT_BYTES,
+        "max.in.flight": _IN_FLIGHT,
         **given,
         "linger.ms": min(delivery_ms - 1, _MOST_LINGER_MS),
         "batch.size": min(batch_bytes, most_batch_bytes or batch_bytes),
         "batch.num.messages": REQUEST_RECORDS,
         "message.timeout.ms": delivery_ms,
         "acks": "all",
-        "max.in.flight": spec.max_in_flight,
         "queue.buffering.max.messages": 0,
         "queue.buffering.max.kbytes": 2_097_151,
     }

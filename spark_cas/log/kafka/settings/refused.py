@@ -50,10 +50,7 @@ REFUSALS: tuple[Refusal, ...] = (
         "A request is sent again until kafka.delivery.timeout.ms is over. Leave it out.",
         ("message.send.max.retries",),
     ),
-    Refusal(
-        "Use the option maxInFlight, from 1 to 5: brokers keep the order of no more.",
-        ("max.in.flight", "max.in.flight.requests.per.connection"),
-    ),
+    Refusal("Use kafka.max.in.flight.requests.per.connection.", ("max.in.flight",)),
     Refusal(
         "Rows of a write that was refused would be read: reads are always of committed records. Leave it out.",
         ("isolation.level",),

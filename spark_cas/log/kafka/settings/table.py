@@ -124,6 +124,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("compression.type", "compression.type", one_of("none", "gzip", "snappy", "lz4", "zstd"), _PRODUCER),
     # Also the retry timeout of all clients (`KafkaSpec.patience_seconds`). 0 would disable it.
     Setting("delivery.timeout.ms", "message.timeout.ms", whole(1, _MAX_INT), _PRODUCER),
+    # Brokers keep the order of at most five requests of a producer.
+    Setting("max.in.flight.requests.per.connection", "max.in.flight", whole(1, 5), _PRODUCER),
     # Not for consumers, where librdkafka's name is the minimum size of a fetch.
     Setting("max.request.size", "message.max.bytes", whole(1000, 1_000_000_000), _PRODUCER),
     # Consumers.

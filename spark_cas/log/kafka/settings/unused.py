@@ -24,11 +24,6 @@ UNUSED: tuple[Unused, ...] = (
     Unused("Every write waits for all in-sync replicas.", ("acks",), ("all", "-1")),
     Unused("Option idempotence sets the guarantee of a write.", ("enable.idempotence",), ("true",)),
     Unused("Reads return only committed records.", ("isolation.level",), ("read_committed",)),
-    Unused(
-        "Use option maxInFlight. Rows stay in order with each value.",
-        ("max.in.flight.requests.per.connection",),
-        ("1", "2", "3", "4", "5"),
-    ),
     Unused("The client does not create missing topics.", ("allow.auto.create.topics",), ("false",)),
     Unused("No subscribePattern matches the brokers' own topics.", ("exclude.internal.topics",), ("true",)),
     Unused("The key of a row determines its partition.", ("partitioner.ignore.keys",), ("false",)),
