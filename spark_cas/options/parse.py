@@ -95,6 +95,8 @@ class WriteOptions:
 class RouteOptions:
     """The options of `route`: a dict of the write's options."""
 
+    spec: AnySpec = field(repr=False)
+    """The address of the log. Its settings may be secret."""
     job: str | None
     partitions: int | None
     new_partitions: int | None
@@ -108,8 +110,6 @@ class RouteOptions:
     """Whether the load is atomic: the rows of all partitions become visible in one step."""
     idempotence: str
     """``required``, ``requested`` or ``off``. With ``off``, the write takes no job."""
-    on_brokers: bool
-    """Whether the log is a topic."""
     reading: tuple[tuple[str, str], ...] = field(repr=False)
     """The options to read the same log. They may contain secrets."""
 
@@ -248,8 +248,8 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
     """
     given = Given(_without_query_options(options), Scope.ROUTE)
     given.tell_unused()
-    spec = given.need_spec()
     return RouteOptions(
+        spec=given.need_spec(),
         job=given.get("job", str),
         partitions=given.get("partitions", int),
         new_partitions=given.get("partitions", int, explicit=False),
@@ -258,7 +258,6 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
         atomic=given.need("atomic", str) == ATOMIC_PARTITION,
         whole=given.need("atomic", str) == ATOMIC_LOAD,
         idempotence=given.need("idempotence", str),
-        on_brokers=spec.has_brokers,
         reading=tuple(sorted((key, value) for key, value in given.explicit.items() if is_for(key, Scope.READ))),
     )
 

@@ -23,7 +23,7 @@ from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.log.open import open_log
 from spark_cas.log.tombstones import unproven_below
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
-from spark_cas.options.parse import parse_read, parse_route
+from spark_cas.options.parse import parse_route
 from spark_cas.spark.reading.pinned_bounds import PinnedBounds, PinnedLog
 from spark_cas.spark.schema import RECORDS, mark_of
 from spark_cas.spark.setup import own_errors
@@ -122,6 +122,7 @@ class _Rounds:
         self._job = asked.job or fresh_job_name()
         self._whole = asked.whole
         self._options = options
+        self._spec = asked.spec
         self._reading = dict(asked.reading)
         self._spark = df.sparkSession
         self._first: PinnedBounds | None = None
@@ -238,7 +239,7 @@ class _Rounds:
         self._first = first = self._first or at
         if is_remote():
             return below  # Only the server may reach the log. Its append rejects such rows.
-        with open_log(parse_read(self._reading).selection.only()) as log:
+        with open_log(self._spec) as log:
             for partition in lowest:
                 piece = done.get(partition)
                 end = piece.base_offset if piece else at.bounds[partition].end_offset

@@ -18,7 +18,7 @@ from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.open import open_log
-from spark_cas.options.parse import RouteOptions, parse_read, parse_route
+from spark_cas.options.parse import RouteOptions, parse_route
 from spark_cas.options.several_topics import MOST_TOPICS, names_no_topic, of_topic, parsed_by_topic
 from spark_cas.spark.jvm import java_session, jvm_of
 from spark_cas.spark.schema import EndMarkers, Mark, metadata_of_topics
@@ -130,7 +130,7 @@ def route_rows(
             "each batch within its partitions."
         )
     mark = _layout_mark(df.sparkSession, options, by)
-    in_one_task = options.whole and options.on_brokers
+    in_one_task = options.whole and options.spec.has_brokers
     if df.isStreaming:
         mark = replace(mark, end_markers="batch" if in_one_task else "none")
     else:
@@ -249,7 +249,7 @@ def _partition_in_topic(df: "DataFrame", marks: Mapping[str, Mark], by: str) -> 
 
 
 def _require_columns(options: RouteOptions, *, has_columns: bool) -> None:
-    if not has_columns and (options.atomic or (options.whole and options.on_brokers)):
+    if not has_columns and (options.atomic or (options.whole and options.spec.has_brokers)):
         raise OptionError(
             "with this option atomic, route(order_by=...) takes only names of columns of the DataFrame. Nothing was "
             "appended. Add a column for the expression first, and name it."
@@ -279,7 +279,7 @@ def _earlier_rows(options: RouteOptions, mark: Mark) -> tuple[EarlierRows, ...]:
     """
     if options.job is None or options.by_key or mark.layout_epoch is None or is_remote():
         return ()
-    with open_log(parse_read(dict(options.reading)).selection.only()) as log:
+    with open_log(options.spec) as log:
         try:
             return earlier_rows(log, options.job)
         except StorageError:
@@ -305,7 +305,7 @@ def _layout_mark(spark: "SparkSession", options: RouteOptions, by: str) -> Mark:
         partitions, epoch, recorded = options.new_partitions, None, None
     if epoch is not None and options.partitions not in (None, partitions) and not is_remote():
         # On Spark Connect only the server may reach the log. There the write checks this.
-        with open_log(parse_read(dict(options.reading)).selection.only()) as log:
+        with open_log(options.spec) as log:
             require_count(log, options.partitions, partitions)
     if by != "key":
         return Mark(partitions, epoch)
@@ -323,7 +323,7 @@ def _layout(spark: "SparkSession", options: RouteOptions, by: str) -> _Found:
     reads it as well. Such a job takes longer, but detects a wrong setup of the workers.
     """
     if was_seen_to_run(spark, in_tasks=False):
-        with open_log(parse_read(dict(options.reading)).selection.only()) as log:
+        with open_log(options.spec) as log:
             layout = log.layout() if options.new_partitions is None else log.layout_now()
             recorded = recorded_partitioner(log, options.idempotence) if by == "key" else None
         if was_seen_to_run(spark, in_tasks=True):
