@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import grimp
@@ -20,7 +19,6 @@ from spark_cas.log.memory import MemoryLog
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.protocol import Admin, Blind, Expandable, LockTable, Log, Registry
 from spark_cas.options.table import OPTIONS
-from tests.mutants.__main__ import defects
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "spark_cas"
@@ -282,12 +280,3 @@ def test_no_contract_hides_a_test_of_another():
 def names_twice(sources: list[str]) -> list[str]:
     names = Counter(name for source in sources for name in re.findall(r"def (test_\w+)", source))
     return sorted(name for name, count in names.items() if count > 1)
-
-
-def test_every_planted_defect_has_its_place():
-    for each in defects():
-        source = (ROOT / each.file).read_text()
-        assert each.planted(source) != source, each.what
-        assert all((ROOT / test).exists() for test in each.tests if test.endswith(".py")), each.what
-    with pytest.raises(ValueError, match="2 times"):
-        replace(defects()[0], old="x").planted("x x")

@@ -1,19 +1,18 @@
 """Check the checker: plant defects one by one, and report those that chaos does not detect within its seeds.
 
-``python -m tests.chaos.planted [WORD]`` plants only the defects whose file or description contains the word.
+``python -m tests.chaos.planted [WORD]`` plants only the defects with the word in any field of the list.
 """
 
 import re
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.__main__ import BROKEN
-from tests.mutants.__main__ import Defect, copied_tree, planted
+from tests.mutants.planting import Defect, chosen, copied_tree, listed, planted
 
 _RUN_SECONDS = 700
 _VIOLATION = re.compile("  property [1-9]")
@@ -23,36 +22,25 @@ _TAIL = 3000
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
+class Planted(Defect):
     """A defect, and the runs that must detect it: the backend, the duration, and the maximum number of seeds."""
 
-    defect: Defect
     backend: str
     seconds: int
     seeds: int
-    faults: Sequence[str]
+    faults: tuple[str, ...] = ()
     """The types of faults that it needs; empty for all."""
 
 
 def planted_defects() -> list[Planted]:
     """Return all defects in the order of the list."""
-    listed = tomllib.loads(Path(__file__).with_name("defects.toml").read_text())["defect"]
-    return [
-        Planted(
-            Defect(each["what"], each["file"], each["old"], each["new"], ()),
-            each["backend"],
-            each["seconds"],
-            each["seeds"],
-            each.get("faults", ()),
-        )
-        for each in listed
-    ]
+    return listed(Planted, Path(__file__).with_name("defects.toml"))
 
 
 def seen_by(each: Planted, tree: Path) -> tuple[int, str] | None:
     """Return the first seed that detects the defect, and the last violation it printed; None if no seed does."""
     for seed in range(1, each.seeds + 1):
-        with planted(each.defect, tree) as environment, tempfile.TemporaryDirectory() as folder:
+        with planted(each, tree) as environment, tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", "tests.chaos", "--backend", each.backend, "--seed", str(seed)]
             command += ["--seconds", str(each.seconds), "--into", folder]
             command += ["--faults", *each.faults] if each.faults else []
@@ -69,18 +57,16 @@ def seen_by(each: Planted, tree: Path) -> tuple[int, str] | None:
 
 def main(argv: Sequence[str]) -> int:
     """Run the chosen defects; return 1 if any is not detected."""
-    chosen = [
-        each for each in planted_defects() if all(word in f"{each.defect.file} {each.defect.what}" for word in argv)
-    ]
+    planned = chosen(planted_defects(), argv)
     unseen = 0
     with copied_tree() as tree:
-        for each in chosen:
+        for each in planned:
             found = seen_by(each, tree)
             unseen += found is None
             told = f"not within {each.seeds} seeds" if found is None else f"by seed {found[0]}: {found[1]}"
             word = "UNSEEN" if found is None else "seen  "
-            print(f"{word} {each.backend} {each.defect.file}: {each.defect.what}\n       {told}", flush=True)
-    print(f"{len(chosen) - unseen} of {len(chosen)} defects were seen")
+            print(f"{word} {each.backend} {each.function}: {each.promise}\n       {told}", flush=True)
+    print(f"{len(planned) - unseen} of {len(planned)} defects were seen")
     return int(unseen > 0)
 
 

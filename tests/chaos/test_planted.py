@@ -3,7 +3,9 @@
 import pytest
 
 from tests.chaos.planted import Planted, planted_defects, seen_by
-from tests.mutants.__main__ import ROOT, copied_tree
+from tests.mutants.planting import ROOT, copied_tree
+
+MOST = 30
 
 
 def rows():
@@ -12,13 +14,15 @@ def rows():
         marks = [pytest.mark.full] if number else []
         marks += [pytest.mark.kafka] if each.backend == "kafka" else []
         marks += [pytest.mark.spark, pytest.mark.cluster] if each.backend.startswith("spark") else []
-        yield pytest.param(each, id=each.defect.what, marks=marks)
+        yield pytest.param(each, id=each.promise, marks=marks)
 
 
-def test_each_defect_has_its_place():
-    for each in planted_defects():
-        source = (ROOT / each.defect.file).read_text()
-        assert each.defect.planted(source) != source
+def test_each_defect_can_be_planted():
+    defects = planted_defects()
+    assert len(defects) <= MOST
+    for each in defects:
+        source = (ROOT / each.file).read_text()
+        assert each.planted(source) != source
 
 
 @pytest.mark.timeout(2000)
