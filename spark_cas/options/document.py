@@ -25,8 +25,8 @@ warning. `route` and streams ignore `checkpointLocation` and `queryName`. Any ot
 an error. If a name ends in `Ms`, the unit is milliseconds.
 
 Options with a ✓ can also be in a TOML file of defaults ([example](../conf/conditional-log.toml)), for one log in
-`[logs."<path or name>"]` or for all logs in `[defaults]`. An option overrides the table of its log, which
-overrides `[defaults]`. A read of several topics uses only `[defaults]`. Only the driver reads the file.
+`[logs."<path or name>"]`, which overrides `[defaults]`. A read of several topics uses only `[defaults]`. Only the
+driver reads the file.
 """
 
 _FILTERS = """Filters on columns do not reduce the data that a read fetches
@@ -38,17 +38,15 @@ _STREAM = "A stream does not accept {}.\n"
 
 _CONNECTOR = """## Coming from Spark's Kafka connector
 
-These tables compare all options of Spark 4.2's source and sink. **No effect**: a read or write ignores it, and logs
-an ignored option once. **Refused**: it fails. For other `kafka.*` options see the [next
-section](#settings-of-kafkas-clients).
+These tables compare all options of Spark 4.2's source and sink. **No effect**: a read or write ignores the option,
+and logs it once. **Refused**: it fails. For other `kafka.*` options see [below](#settings-of-kafkas-clients).
 """
 
 _KAFKA = """## Settings of Kafka's clients
 
 Set `kafka.<name>`, with a name of Kafka's Java client, as an option or in the file of defaults. Give secrets as
 `env:NAME` or `file:PATH`: the driver and each worker then read the value themselves. Spark's plan contains all other
-values. References are also possible for user names, client ids, and certificates and keys in PEM text. These settings
-have an effect:
+values. User names, client ids, certificates and keys can be references too. These settings have an effect:
 """
 
 _DEADLINE = f"""`kafka.delivery.timeout.ms` (default {PATIENCE_MS}) is the [retry deadline](reliability.md#retries) of
@@ -57,8 +55,8 @@ each operation. It must be above 0.
 A read or write ignores these settings, and logs each once. It rejects all others, and the error names the
 alternative.
 
-| setting | values | behavior |
-| --- | --- | --- |"""
+| setting | behavior |
+| --- | --- |"""
 
 _STORE = f"""## Settings of the object store
 
@@ -133,7 +131,7 @@ def _compared(title: str, options: tuple[SparkOption, ...]) -> str:
 
 def _taken(unused: Unused) -> str:
     names, values = (", ".join(f"`{each}`" for each in some) for some in (unused.names, unused.values))
-    return f"| {names} | {values or 'any'} | {unused.instead} |"
+    return f"| {names}{values and f': only {values}'} | {unused.instead} |"
 
 
 def _names(names: frozenset[str], prefix: str) -> str:
