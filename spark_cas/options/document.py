@@ -25,8 +25,8 @@ warning. `route` and streams ignore `checkpointLocation` and `queryName`. Any ot
 an error. If a name ends in `Ms`, the unit is milliseconds.
 
 Options with a ✓ can also be in a TOML file of defaults ([example](../conf/conditional-log.toml)), for one log in
-`[logs."<path or name>"]`, which overrides `[defaults]`. A read of several topics uses only `[defaults]`. Only the
-driver reads the file.
+`[logs."<path or name>"]`, which overrides `[defaults]`. An option overrides both. A read of several topics uses only
+`[defaults]`. Only the driver reads the file.
 """
 
 _FILTERS = """Filters on columns do not reduce the data that a read fetches
