@@ -3,7 +3,6 @@
 import sys
 
 from spark_cas.log.kafka.settings.translate import ALLOWED
-from spark_cas.log.kafka.settings.unused import UNUSED, Unused
 from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption
@@ -52,11 +51,10 @@ values. User names, client ids, certificates and keys can be references too. The
 _DEADLINE = f"""`kafka.delivery.timeout.ms` (default {PATIENCE_MS}) is the [retry deadline](reliability.md#retries) of
 each operation. It must be above 0.
 
-A read or write ignores these settings, and logs each once. It rejects all others, and the error names the
-alternative.
-
-| setting | behavior |
-| --- | --- |"""
+A read or write ignores settings that do not fit this client, such as those of consumer groups and of Java's metrics
+and TLS. It also ignores `acks=all`, `linger.ms` and others whose effect is fixed. For each, it logs the fixed
+behavior once. It rejects all other settings and values, and the error names the alternative.
+"""
 
 _STORE = f"""## Settings of the object store
 
@@ -88,8 +86,6 @@ def render() -> str:
         _KAFKA,
         f"{', '.join(f'`{name}`' for name in sorted(ALLOWED))}\n",
         _DEADLINE,
-        *(_taken(each) for each in UNUSED),
-        "",
         _STORE,
         f"- any: `allow_http`, `{RETRY_TIMEOUT}`",
         f"- S3: {_names(AWS, 'aws_')}",
@@ -127,11 +123,6 @@ def _compared(title: str, options: tuple[SparkOption, ...]) -> str:
         names.setdefault((each.verdict.value, each.note), []).append(f"`{each.name}`")
     rows = [f"| {', '.join(alike)} | {verdict} | {note} |" for (verdict, note), alike in names.items()]
     return "\n".join([f"| {title} | here | |", "| --- | --- | --- |", *rows, ""])
-
-
-def _taken(unused: Unused) -> str:
-    names, values = (", ".join(f"`{each}`" for each in some) for some in (unused.names, unused.values))
-    return f"| {names}{values and f': only {values}'} | {unused.instead} |"
 
 
 def _names(names: frozenset[str], prefix: str) -> str:
