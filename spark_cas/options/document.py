@@ -44,8 +44,8 @@ and logs it once. **Refused**: it fails. For other `kafka.*` options see [below]
 _KAFKA = """## Settings of Kafka's clients
 
 Set `kafka.<name>`, with a name of Kafka's Java client, as an option or in the file of defaults. Give secrets as
-`env:NAME` or `file:PATH`: the driver and each worker then read the value themselves. Spark's plan contains all other
-values. User names, client ids, certificates and keys can be references too. These settings have an effect:
+references, `env:NAME` or `file:PATH`: then they are not in Spark's plan, and the driver and each worker read them.
+User names, client ids, certificates and keys can be references too. These settings have an effect:
 """
 
 _DEADLINE = f"""`kafka.delivery.timeout.ms` (default {PATIENCE_MS}) is the [retry deadline](reliability.md#retries) of
@@ -64,8 +64,7 @@ accepts these settings:
 
 _STORE_DEADLINE = f"""`{PREFIX}{RETRY_TIMEOUT}`, such as `90s` or `5min`, is the [retry
 deadline](reliability.md#retries) of each operation (default `{PATIENCE_MS // 1000}s`). For writes, use `30s` or more.
-Below `30s`, the client repeats an unanswered request after a quarter of the deadline, which may be too short to store
-a large chunk."""
+Below, the client repeats an unanswered request too early for a large chunk."""
 
 
 def render() -> str:
