@@ -3,7 +3,6 @@
 import sys
 
 from spark_cas.log.kafka.settings.translate import ALLOWED
-from spark_cas.log.kafka.settings.unused import UNUSED, Unused
 from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption
@@ -24,8 +23,8 @@ One dict can serve reads, writes and `route`: a read ignores the options of writ
 `queryName`. Any other option that does not apply is an error. If a name ends in `Ms`, the unit is milliseconds.
 
 Options with a ✓ can also be in a TOML file of defaults ([example](../conf/conditional-log.toml)), for one log in
-`[logs."<path or name>"]` or for all logs in `[defaults]`. An option overrides the table of its log, which
-overrides `[defaults]`. A read of several topics uses only `[defaults]`. Only the driver reads the file.
+`[logs."<path or name>"]`, which overrides `[defaults]`. An option overrides both. A read of several topics uses only
+`[defaults]`. Only the driver reads the file.
 """
 
 _FILTERS = """Filters on columns do not reduce the data that a read fetches
@@ -37,27 +36,24 @@ _STREAM = "A stream does not accept {}.\n"
 
 _CONNECTOR = """## Coming from Spark's Kafka connector
 
-These tables compare all options of Spark 4.2's source and sink. **No effect**: a read or write ignores it, and logs
-an ignored option once. **Refused**: it fails. For other `kafka.*` options see the [next
-section](#settings-of-kafkas-clients).
+These tables compare all options of Spark 4.2's source and sink. **No effect**: a read or write ignores the option,
+and logs it once. **Refused**: it fails. For other `kafka.*` options see [below](#settings-of-kafkas-clients).
 """
 
 _KAFKA = """## Settings of Kafka's clients
 
 Set `kafka.<name>`, with a name of Kafka's Java client, as an option or in the file of defaults. Give secrets as
-`env:NAME` or `file:PATH`: the driver and each worker then read the value themselves. Spark's plan contains all other
-values. References are also possible for user names, client ids, and certificates and keys in PEM text. These settings
-have an effect:
+references, `env:NAME` or `file:PATH`: then they are not in Spark's plan, and the driver and each worker read them.
+User names, client ids, certificates and keys can be references too. These settings have an effect:
 """
 
 _DEADLINE = f"""`kafka.delivery.timeout.ms` (default {PATIENCE_MS}) is the [retry deadline](reliability.md#retries) of
 each operation. It must be above 0.
 
-A read or write ignores these settings, and logs each once. It rejects all others, and the error names the
-alternative.
-
-| setting | values | behavior |
-| --- | --- | --- |"""
+A read or write ignores settings that do not fit this client, such as those of consumer groups and of Java's metrics
+and TLS. It also ignores `acks=all`, `linger.ms` and others whose effect is fixed. For each, it logs the fixed
+behavior once. It rejects all other settings and values, and the error names the alternative.
+"""
 
 _STORE = f"""## Settings of the object store
 
@@ -67,8 +63,7 @@ accepts these settings:
 
 _STORE_DEADLINE = f"""`{PREFIX}{RETRY_TIMEOUT}`, such as `90s` or `5min`, is the [retry
 deadline](reliability.md#retries) of each operation (default `{PATIENCE_MS // 1000}s`). For writes, use `30s` or more.
-Below `30s`, the client repeats an unanswered request after a quarter of the deadline, which may be too short to store
-a large chunk."""
+Below, the client repeats an unanswered request too early for a large chunk."""
 
 
 def render() -> str:
@@ -89,8 +84,6 @@ def render() -> str:
         _KAFKA,
         f"{', '.join(f'`{name}`' for name in sorted(ALLOWED))}\n",
         _DEADLINE,
-        *(_taken(each) for each in UNUSED),
-        "",
         _STORE,
         f"- any: `allow_http`, `{RETRY_TIMEOUT}`",
         f"- S3: {_names(AWS, 'aws_')}",
@@ -129,11 +122,6 @@ def _compared(title: str, options: tuple[SparkOption, ...]) -> str:
         names.setdefault((each.verdict.value, each.note), []).append(f"`{each.name}`")
     rows = [f"| {', '.join(alike)} | {verdict} | {note} |" for (verdict, note), alike in names.items()]
     return "\n".join([f"| {title} | here | |", "| --- | --- | --- |", *rows, ""])
-
-
-def _taken(unused: Unused) -> str:
-    names, values = (", ".join(f"`{each}`" for each in some) for some in (unused.names, unused.values))
-    return f"| {names} | {values or 'any'} | {unused.instead} |"
 
 
 def _names(names: frozenset[str], prefix: str) -> str:

@@ -52,9 +52,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         EVERYWHERE,
         per_log=False,
-        doc="The log: a directory such as `/data/logs/flights`, an object store "
-        "([addresses](object-store.md#addresses)), or a topic as `kafka://host:9092/flights`. `load(path)`, "
-        "`save(path)` and SQL's `WITH (path='...')` set it.",
+        doc="The log: a directory, an object store ([addresses](object-store.md#addresses)), or a topic as "
+        "`kafka://host:9092/flights`. `load(path)`, `save(path)` and SQL's `WITH (path='...')` set it.",
     ),
     Option(
         SERVERS,
@@ -63,7 +62,7 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=False,
         kafka_only=True,
-        doc="The brokers, such as `host:9092,host2:9092`. Set this option and a topic instead of `path`.",
+        doc="The brokers, such as `host:9092,host2:9092`, with a topic instead of `path`.",
     ),
     Option(
         "topic",
@@ -72,8 +71,8 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=False,
         kafka_only=True,
-        doc="The topic. Without it, a batch write appends each row to the topic in its column `topic`: "
-        "[several topics](kafka-quickstart.md#write-to-several-topics).",
+        doc="The topic. Without it, a batch write uses the column `topic`: [several "
+        "topics](kafka-quickstart.md#write-to-several-topics).",
     ),
     Option(
         "subscribe",
@@ -93,7 +92,7 @@ OPTIONS: tuple[Option, ...] = (
         per_log=False,
         kafka_only=True,
         doc="A Python regular expression that matches the whole names of the topics to read. A stream also reads new "
-        "topics. Kafka's internal topics and the registry topics never match.",
+        "topics.",
     ),
     Option(
         "assign",
@@ -110,8 +109,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="The name of the load. If you run a load again under its name, it appends only the missing rows. The "
-        "default is a new name for each write, and the id of the query for a stream.",
+        doc="The [name of the load](loading.md#jobs): a rerun appends only the missing rows. The default is a new "
+        "name for each write, and the id of the query for a stream.",
     ),
     Option(
         "batchId",
@@ -127,8 +126,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="The columns that sort the rows of a micro-batch in each partition (`key`, `timestamp`, `value`), such as"
-        " `key,timestamp`. They permit [several chunks](streams.md#a-batch-larger-than-a-chunk). In a load, use "
+        doc="The columns that sort the rows of a micro-batch (`key`, `timestamp`, `value`), such as `key,timestamp`, "
+        "which permits [several chunks](streams.md#a-batch-larger-than-a-chunk). In a load, use "
         "`route(order_by=...)`.",
     ),
     Option(
@@ -137,10 +136,10 @@ OPTIONS: tuple[Option, ...] = (
         "end",
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="The [expected end offset](conditions.md#a-partition) of each partition: `end` (the end offset when Spark"
-        ' plans the write), `none` (no check), or JSON such as `{"0": 17, "3": null}` (null: no check; other '
-        "partitions: `end`). For [several topics](kafka-quickstart.md#write-to-several-topics), the JSON has the "
-        "offsets of each. The default of a stream is [`none`](streams.md#other-writers).",
+        doc="The [expected end offset](conditions.md#a-partition) of each partition: `end` (when Spark plans the "
+        'write), `none` (no check; the default of a [stream](streams.md#other-writers)), or JSON such as `{"0": '
+        '17, "3": null}` (null: no check; others: `end`). For [several '
+        "topics](kafka-quickstart.md#write-to-several-topics), the JSON is by topic.",
     ),
     Option(
         "checkExpectedOffsets",
@@ -148,7 +147,7 @@ OPTIONS: tuple[Option, ...] = (
         "true",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="`false` disables all conditions. The write then rejects the column `expected_offset`.",
+        doc="`false` disables all conditions, and rejects the column `expected_offset`.",
     ),
     Option(
         "compare",
@@ -156,8 +155,8 @@ OPTIONS: tuple[Option, ...] = (
         "partition",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="`key`: an expected offset applies to the records of one [key](conditions.md#a-key). `partition`: it "
-        "applies to all records of the partition.",
+        doc="`key`: an expected offset applies to the records of one [key](conditions.md#a-key). `partition`: to all "
+        "records of the partition.",
     ),
     Option(
         "idempotence",
@@ -166,8 +165,7 @@ OPTIONS: tuple[Option, ...] = (
         WRITING_AND_ROUTING,
         per_log=True,
         doc="The [guarantee](conditions.md#levels-of-guarantee): `required` (exactly once, or an error), `requested` "
-        "(the best that rights and brokers permit) or `off` (at least once). `true` and `false` are deprecated "
-        "names of `required` and `off`.",
+        "(the best that rights and brokers permit) or `off` (at least once). `true` and `false` are deprecated.",
     ),
     Option(
         "report",
@@ -175,8 +173,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="A file on the driver's machine, to which the driver writes the "
-        "[result](conditions.md#the-result-of-an-append) of a complete load as JSON.",
+        doc="A file on the driver's machine for the [result](conditions.md#the-result-of-an-append) of a complete "
+        "load, as JSON.",
     ),
     Option(
         "atomic",
@@ -184,8 +182,8 @@ OPTIONS: tuple[Option, ...] = (
         "false",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="`load`: the rows of all partitions become visible [in one step](conditions.md#atomic-loads). `partition`"
-        " (or `true`): all rows of a partition are one chunk, or the write fails.",
+        doc="`load`: all rows become visible [in one step](conditions.md#atomic-loads). `partition` (or `true`): all "
+        "rows of a partition are one chunk, or the write fails.",
     ),
     Option(
         "partitions",
@@ -193,8 +191,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="The partition count of a log that the write may create. If the log exists, this must be its present "
-        "count or an earlier one. In the file of defaults, it applies only to new logs.",
+        doc="The partition count of a log that the write may create. For an existing log, it must be the present "
+        "count or an earlier one; in the file of defaults it is ignored.",
     ),
     Option(
         "partitioner",
@@ -202,8 +200,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="How `route` assigns keys to [partitions](kafka.md#partitioners): `murmur2` (Kafka's Java client) or "
-        "`crc32` (librdkafka). The log records the first explicit value; without a record, `murmur2` applies.",
+        doc="How `route` assigns keys to [partitions](kafka.md#partitioners): `murmur2` (Kafka's Java client, the "
+        "default) or `crc32` (librdkafka). The log records the first explicit value.",
     ),
     Option(
         "maxRecordsPerChunk",
@@ -211,7 +209,7 @@ OPTIONS: tuple[Option, ...] = (
         str(_LIMITS.max_records),
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="The maximum number of records in a chunk, which is one atomic append to one partition.",
+        doc="The maximum number of records in a chunk: one atomic append to one partition.",
     ),
     Option(
         "maxBytesPerChunk",
@@ -227,7 +225,7 @@ OPTIONS: tuple[Option, ...] = (
         f"{_LIMITS.max_seconds:g}",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="The maximum age of a chunk in seconds. The task appends an older chunk when its next rows arrive.",
+        doc="The maximum age of a chunk in seconds, checked when its next rows arrive.",
     ),
     Option(
         "routed",
@@ -235,8 +233,7 @@ OPTIONS: tuple[Option, ...] = (
         "false",
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="`true`: your own query moves all rows of a partition into one task, instead of `route`. The write checks"
-        " this.",
+        doc="`true`: your own query moves all rows of a partition into one task. The write checks this.",
     ),
     Option(
         "roundOf",
@@ -261,8 +258,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="How long a load waits for the [load lock](conditions.md#two-loads-at-once), such as `30m`; `0s`: it "
-        "fails at once. The default is `1h`, and `0s` if `expectedOffsets` names offsets.",
+        doc="How long a load waits for the [load lock](conditions.md#two-loads-at-once), such as `30m`. The default "
+        "is `1h`, and `0s` (fail at once) if `expectedOffsets` names offsets.",
     ),
     Option(
         "idPrefix",
@@ -272,7 +269,7 @@ OPTIONS: tuple[Option, ...] = (
         per_log=True,
         kafka_only=True,
         doc="The prefix of transactional ids, ledger groups and registry topics, for [ACLs](kafka.md#rights). All "
-        "writers of a topic need the same prefix. So do its readers if partitions were added or loads are atomic.",
+        "writers of a topic need the same prefix, and its readers if partitions were added or loads are atomic.",
     ),
     Option(
         "claimTimeoutMs",
@@ -298,8 +295,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=False,
-        doc='The first offsets: `earliest`, `latest`, or JSON that names each partition, such as `{"flights": {"0": '
-        '23, "1": -2}}` (-2: earliest, -1: latest). The default is `earliest`, and `latest` for a stream.',
+        doc="The first offsets: `earliest` (default), `latest` (default of a stream), or JSON that names each "
+        'partition, such as `{"flights": {"0": 23, "1": -2}}` (-2: earliest, -1: latest).',
     ),
     Option(
         "startingTimestamp",
@@ -324,8 +321,7 @@ OPTIONS: tuple[Option, ...] = (
         "error",
         READING,
         per_log=False,
-        doc="If a partition has no record at or after the starting timestamp: `error` fails, and `latest` starts at "
-        "its end.",
+        doc="If a partition has no record from the starting timestamp on: `error` fails, `latest` starts at its end.",
     ),
     Option(
         "endingOffsets",
@@ -333,7 +329,7 @@ OPTIONS: tuple[Option, ...] = (
         "latest",
         ONE_READ,
         per_log=False,
-        doc="The offsets at which the read ends, exclusive, in the format of `startingOffsets`.",
+        doc="The offsets at which the read ends, exclusive, as in `startingOffsets`.",
     ),
     Option(
         "endingTimestamp",
@@ -358,8 +354,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=True,
-        doc="The minimum number of tasks, if the read has at least as many offsets. By default, each partition has a "
-        "task. If there are more than 32, small ones share tasks.",
+        doc="The minimum number of tasks, if the read has as many offsets. By default, each partition has a task; of "
+        "more than 32, small ones share tasks.",
     ),
     Option(
         "maxRecordsPerPartition",
@@ -383,8 +379,7 @@ OPTIONS: tuple[Option, ...] = (
         "partition",
         STREAMING_READ,
         per_log=True,
-        doc="`load`: no micro-batch ends within an [atomic load](streams.md#atomic-loads-and-streams). `partition`: "
-        "it may end within one.",
+        doc="`load`: no micro-batch ends within an [atomic load](streams.md#atomic-loads-and-streams).",
     ),
     Option(
         "minOffsetsPerTrigger",
@@ -392,8 +387,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         STREAMING_READ,
         per_log=True,
-        doc="A micro-batch waits for this number of new offsets, or until `maxTriggerDelay` is over. `availableNow` "
-        "ignores it.",
+        doc="A micro-batch waits for this number of new offsets, or until `maxTriggerDelay` is over.",
     ),
     Option(
         "maxTriggerDelay",
@@ -401,7 +395,7 @@ OPTIONS: tuple[Option, ...] = (
         "15m",
         STREAMING_READ,
         per_log=True,
-        doc="The maximum wait for `minOffsetsPerTrigger`, such as `90s`, `15m` or `2h`.",
+        doc="The maximum wait for `minOffsetsPerTrigger`, such as `90s` or `2h`.",
     ),
     Option(
         "failOnDataLoss",
@@ -409,8 +403,8 @@ OPTIONS: tuple[Option, ...] = (
         "true",
         READING,
         per_log=True,
-        doc="`true`: a read or stream fails if requested records were removed; a stream also fails if a topic or "
-        "partition was deleted. `false`: it reads the remaining records.",
+        doc="`true`: a read or stream fails if requested records were removed, a stream also if a topic or partition "
+        "was deleted. `false`: it reads the remaining records.",
     ),
     Option(
         "allowUnsubscribedTopics",
@@ -419,7 +413,7 @@ OPTIONS: tuple[Option, ...] = (
         STREAMING_READ,
         per_log=False,
         doc="`true`: a stream may restart with [fewer topics or partitions](streams.md#read-a-stream) than its "
-        "checkpoint has. `false`: it fails.",
+        "checkpoint has.",
     ),
     Option(
         "processingTime",
@@ -428,7 +422,7 @@ OPTIONS: tuple[Option, ...] = (
         STREAMING_READ,
         per_log=False,
         doc="`true`: the query has a processing-time trigger. [pyspark 4.0 and 4.1](platforms.md#pyspark-40-and-41) "
-        "need this statement for limits of micro-batches.",
+        "need this for limits of micro-batches.",
     ),
     Option(
         "includeHeaders",
@@ -463,7 +457,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         EVERYWHERE,
         per_log=False,
-        doc="The file of defaults. Without this option, the environment variable `SPARK_CAS_CONF` names it.",
+        doc="The file of defaults. The environment variable `SPARK_CAS_CONF` also names it.",
     ),
 )
 

@@ -18,8 +18,7 @@ def log(broker, topic):
         yield opened
 
 
-def test_the_example_of_the_documentation(broker, log, topic):
-    """The example is in docs/conditions.md, "On Kafka"."""
+def test_rows_are_numbered_over_markers_and_aborted_records(broker, log, topic):
     append_as_others_do(broker.bootstrap, topic, "x", "y")
     append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)
     assert log.bounds(0).end_offset == 5
