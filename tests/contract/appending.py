@@ -176,7 +176,7 @@ class AppendContract(ContractBase):
             assert frozen.append(table_of([]), complete=True) == Fenced("run/0-newer")
             assert snapshot(backend, "job") == before
             append_foreign(backend, 0, "x")
-            assert frozen.append(table_of("b")) == Fenced("run/0-newer"), "also behind foreign records"
+            assert frozen.append(table_of("b")) == Fenced("run/0-newer"), "also after foreign records"
             assert values_in(backend, 0) == ["a", "x"]
 
     def test_a_writer_is_fenced_by_a_job_that_closed(self, backend: Backend) -> None:

@@ -145,4 +145,4 @@ class RowClaimContract(ContractBase):
                 assert len(appended) <= 1, outcomes
                 assert len(values_in(backend, 0)) == before + 2 * len(appended)
                 won += len(appended)
-        assert won, "nobody ever won"
+        assert won, "no attempt ever succeeded"

@@ -74,7 +74,7 @@ class LoadLockContract(ContractBase):
             two = one.with_lock(LoadLock("other", "run", ((3, 4),), "", 6))
             assert other.put_load_locks(two)
             assert backend.load_locks() == two
-            assert not backend.put_load_locks(one.without(lock)), "it was made from what is no more"
+            assert not backend.put_load_locks(one.without(lock)), "the change is based on old locks"
             assert backend.load_locks() == two
 
     def test_many_changes_leave_the_last(self, backend: Backend) -> None:
@@ -124,7 +124,7 @@ class LoadLockContract(ContractBase):
         for partition in range(3):
             ours, others = rows["a"][partition], rows["b"][partition]
             assert values_in(backend, partition) in (ours + others, others + ours)
-        assert values_in(backend, 0)[0][0] == values_in(backend, 2)[0][0], "one came after the other as a whole"
+        assert values_in(backend, 0)[0][0] == values_in(backend, 2)[0][0], "the loads ran one after the other"
 
     def test_who_does_not_wait_is_told_who_is_at_work(self, backend: Backend) -> None:
         obtain(backend, "first")

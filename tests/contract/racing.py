@@ -43,7 +43,7 @@ class RaceContract(ContractBase):
                         claimed = writers[at].claim.expected_offset
                         assert claimed is not None
                         assert outcome == Conflict(claimed, backend.bounds(0).end_offset, 0)
-        assert expected, "nobody ever won"
+        assert expected, "no attempt ever succeeded"
         assert values_in(backend, 0) == values_in(other, 0) == expected
 
     def test_of_many_attempts_with_one_claim_at_most_one_appends(self, backend: Backend) -> None:
@@ -61,7 +61,7 @@ class RaceContract(ContractBase):
                     refused = [Fenced("run/0") if each == Fenced(None) else each for each in refused]
                 assert refused == [Fenced("run/0")] * (4 - len(won))
                 expected += [f"{round_}"] * len(won)
-        assert expected, "nobody ever won"
+        assert expected, "no attempt ever succeeded"
         assert values_in(backend, 0) == expected
 
     def test_attempts_that_follow_their_own_claims_repeat_nothing(self, backend: Backend) -> None:

@@ -39,7 +39,7 @@ class RefuseContract(ContractBase):
             pytest.param(edited(2), id="row dropped"),
             pytest.param(edited(2, "new", TEN[0][2]), id="row added"),
             pytest.param(edited(2, TEN[0][3], TEN[0][2], instead_of=2), id="rows reordered"),
-            pytest.param(edited(5, instead_of=5), id="shorter than what was appended"),
+            pytest.param(edited(5, instead_of=5), id="fewer rows than were appended"),
         ],
     )
     def test_changed_input_is_refused(self, backend: Backend, rows: Rows, mode: str) -> None:
@@ -57,7 +57,7 @@ class RefuseContract(ContractBase):
             pytest.param(edited(9, "changed"), id="row changed"),
             pytest.param(edited(10, "more", instead_of=0), id="row added at the end"),
             pytest.param(edited(9), id="last row dropped"),
-            pytest.param({1: ["elsewhere"]}, id="all rows gone"),
+            pytest.param({1: ["elsewhere"]}, id="all rows missing"),
         ],
     )
     def test_changed_input_of_a_loaded_partition_is_refused(self, backend: Backend, rows: Rows) -> None:

@@ -122,7 +122,7 @@ class WholeContract(ContractBase):
                 assert everything(other) == (ROWS if decided else NOTHING)
             assert run_whole(other, "job", run="again").rows == ALL
             assert everything(other) == everything(backend) == ROWS
-            assert run_whole(backend, "job", run="once more").rows == ALL
+            assert run_whole(backend, "job", run="third").rows == ALL
             assert everything(backend) == ROWS
 
     def test_a_run_that_was_killed_goes_on_where_it_came_to(self, backend: Backend) -> None:

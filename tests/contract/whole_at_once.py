@@ -64,9 +64,9 @@ class WholeAtOnceContract(ContractBase):
             with self.reopen(backend) as other:
                 writer = JobWriter(other, behind)
                 deciding.start()
-                assert isinstance(writer.append(table_of(["behind"])), Appended)
+                assert isinstance(writer.append(table_of(["later"])), Appended)
                 deciding.join()
-                assert values_in(other, 0) == [*before, *(ROWS[0] if commits else []), "behind"]
+                assert values_in(other, 0) == [*before, *(ROWS[0] if commits else []), "later"]
 
     def test_who_finds_it_in_the_way_after_its_time_aborts_it(self, backend: Backend) -> None:
         plan = replace(pin(backend, "dead"), decide_by_ms=1)
@@ -156,11 +156,11 @@ class WholeAtOnceContract(ContractBase):
             append_foreign(other, 1, "nothing was expected of it")
             deciding = threading.Timer(0.3, partial(commit_group, backend, plan, results))
             deciding.start()
-            assert isinstance(behind.append(table_of(["behind"])), Appended)
+            assert isinstance(behind.append(table_of(["later"])), Appended)
             by_then = everything(other)[0]
             deciding.join()
             assert by_then == ROWS[0], "it was decided"
-        assert everything(backend) == {0: ROWS[0], 1: ["nothing was expected of it"], 2: ["seen", "behind"]}
+        assert everything(backend) == {0: ROWS[0], 1: ["nothing was expected of it"], 2: ["seen", "later"]}
 
     def test_where_a_partition_that_it_names_is_not_as_expected_it_leaves_nothing(self, backend: Backend) -> None:
         in_between = JobWriter(backend, plan_of(backend, "other"), 2)
@@ -210,11 +210,11 @@ class WholeAtOnceContract(ContractBase):
         plan = pin(backend, "job")
         mine = {0: ROWS[0][:6]}
         commit_group(backend, plan, tasks(backend, plan, mine))
-        append_foreign(backend, 0, "behind")
+        append_foreign(backend, 0, "later")
         with self.reopen(backend) as other:
             with pytest.raises((InputChangedError, FencedError)):
                 run_whole(other, "job", mine | {1: ROWS[1]}, run="again", wait=0.2)
-            assert everything(other) == {0: [*mine[0], "behind"], 1: [], 2: []}
+            assert everything(other) == {0: [*mine[0], "later"], 1: [], 2: []}
         with self.reopen(backend) as other:
             assert run_whole(other, "job", mine, run="as-before").rows == len(mine[0])
-            assert everything(other) == {0: [*mine[0], "behind"], 1: [], 2: []}
+            assert everything(other) == {0: [*mine[0], "later"], 1: [], 2: []}

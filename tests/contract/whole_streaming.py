@@ -167,7 +167,7 @@ class WholeStreamContract(ContractBase):
             assert everything(other) == appended(FIRST) | {3: []}
             with pytest.raises(LayoutChangedError):
                 begin(other, 1)
-            run_whole(other, 0, {0: ["b0"], 3: ["b1"]}, job="anew")
+            run_whole(other, 0, {0: ["b0"], 3: ["b1"]}, job="other")
             assert everything(other) == {0: [*FIRST[0], "b0"], 1: FIRST[1], 2: [], 3: ["b1"]}
 
     def test_two_runs_of_a_batch_commit_it_once(self, backend: Backend) -> None:
@@ -199,5 +199,5 @@ class WholeStreamContract(ContractBase):
         else:
             release_lock(backend, acquire_lock(backend, Applicant("next", "run"), wanted, whole=True))
         with yielding_after(0):
-            append_foreign(backend, 0, "goes on")
-        assert everything(backend) == NOTHING | {0: ["goes on"]}
+            append_foreign(backend, 0, "later")
+        assert everything(backend) == NOTHING | {0: ["later"]}

@@ -50,7 +50,7 @@ def test_the_rule_is_that_of_the_model(claims: list[int | None], records: set[in
     base = max(records, default=-1) + 1 + gap
 
     def holds(expected: int) -> bool:
-        assert expected < base, "asked for nothing that is plain"
+        assert expected < base, "called only if the base offset does not decide"
         return expected >= 0 and not any(offset >= expected for offset in records)
 
     answer = check_rows(chunk_of(claims, rows_before), base, holds)

@@ -61,7 +61,7 @@ def test_rows_that_are_not_those_expected_are_found(edit: Callable[[list[Row]], 
     load(log, edit(ROWS))
     found = findings(log, HELD, completed=["load"])
     assert any("the first difference" in each for each in found)
-    assert any("the ledger says" in each for each in found)
+    assert any(" instead of " in each for each in found)
     assert any("the completion" in each for each in found)
 
 

@@ -32,7 +32,7 @@ class Watched:
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._topic = topic
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none, for it only looks"})
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
 
     def offsets(self) -> int:
         """Return the sum of the high watermarks of all partitions, or 0 before the topic exists."""

@@ -23,7 +23,7 @@ def test_a_conflict_in_every_partition_is_raised_once_and_names_them_all(
         opened.create(PARTITIONS)
         pin_plan(opened, "load", ExpectedOffsets("end"))
         for partition in range(PARTITIONS):
-            append_foreign(opened, partition, "somebody else's")
+            append_foreign(opened, partition, "foreign")
     before = files_of(log)
 
     answer = driver.write(write_input(tmp_path / "input", make_rows()), log, job="load")

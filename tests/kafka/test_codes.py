@@ -31,10 +31,10 @@ CODES = {
 }
 
 FENCED = {
-    "_FENCED": "a newer holder of the id, or the transaction's timeout: the ledger tells which",
+    "_FENCED": "a newer holder of the id, or the transaction's timeout; the ledger distinguishes them",
     "PRODUCER_FENCED": "a newer epoch of the id",
     "INVALID_PRODUCER_EPOCH": "the same, from brokers before 2.7 and from partition leaders",
-    "INVALID_PRODUCER_ID_MAPPING": "the id has another producer id now, as after its last epoch, or none any more",
+    "INVALID_PRODUCER_ID_MAPPING": "the id has another producer id now, as after its last epoch, or none",
 }
 
 REFUSED = {

@@ -57,9 +57,9 @@ EXPECTS_MORE = "closed the connection at the first request, as with TLS or SASL"
 NO_TLS = "ended the TLS handshake, as without TLS"
 
 CASES = {
-    "a port that nobody listens on": REFUSED,
-    "a port that accepts and says nothing": SILENCE,
-    "a port that accepts and says nothing, TLS": SILENCE,
+    "a closed port": REFUSED,
+    "a port that accepts and does not respond": SILENCE,
+    "a port that accepts and does not respond, TLS": SILENCE,
     "a name that does not resolve": NAME,
     "a wrong password": CREDENTIALS,
     "an unknown user": CREDENTIALS,
@@ -118,9 +118,9 @@ def given_for(case: str, secured, silent: str) -> tuple[str, dict[str, str]]:
         "sasl.jaas.config": f'{scram} username="{USER}" password="{PASSWORD}";',
     }
     return {
-        "a port that nobody listens on": (closed_port(), {}),
-        "a port that accepts and says nothing": (silent, SOON),
-        "a port that accepts and says nothing, TLS": (silent, {**tls, **SOON}),
+        "a closed port": (closed_port(), {}),
+        "a port that accepts and does not respond": (silent, SOON),
+        "a port that accepts and does not respond, TLS": (silent, {**tls, **SOON}),
         "a name that does not resolve": ("no-such-host.invalid:9092", {}),
         "a wrong password": (secured.sasl, sasl(USER, WRONG)),
         "an unknown user": (secured.sasl, sasl(WRONG, PASSWORD)),
@@ -168,7 +168,7 @@ def stderr_file(tmp_path_factory):
 
 ASKED = [(case, "layout") for case in CASES] + [
     (case, by)
-    for case in ("a wrong password", "a port that accepts and says nothing")
+    for case in ("a wrong password", "a port that accepts and does not respond")
     for by in CONTACTS
     if by != "layout"
 ]

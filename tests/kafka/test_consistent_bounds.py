@@ -53,7 +53,7 @@ def between(monkeypatch, happens):
 
 
 @pytest.mark.usefixtures("busy")
-@pytest.mark.parametrize("what", ["load", "records", "batch", "next batch", "gone on"])
+@pytest.mark.parametrize("what", ["load", "records", "batch", "next batch", "pinned before"])
 def test_what_is_committed_as_a_whole_between_two_looks_is_in_all_bounds(log, broker, monkeypatch, what):
     """The load may begin after the read has begun, and complete before the read ends."""
     append_foreign(log, 0, "a")
@@ -61,13 +61,13 @@ def test_what_is_committed_as_a_whole_between_two_looks_is_in_all_bounds(log, br
     if what == "next batch":
         run_batch(log, 0, ROWS, whole=True)
         begun = ROWS
-    if what == "gone on":
+    if what == "pinned before":
         pin_plan(log, "job", ExpectedOffsets("end"), whole=True)
 
     def commit():
         with KafkaLog(log.spec) as other:
             match what:
-                case "load" | "gone on":
+                case "load" | "pinned before":
                     run_whole(other, "job", ROWS)
                 case "records":
                     mapping = {at: table_of(values) for at, values in ROWS.items()}

@@ -99,7 +99,7 @@ def test_other_settings_and_brokers_have_clients_of_their_own(broker, topic):
 def test_after_an_error_the_next_log_begins_with_new_ones(broker, topic):
     spec = KafkaSpec(broker.bootstrap, topic)
     with pytest.raises(ConflictError), handed_on(spec):
-        raise ConflictError("whatever it was")
+        raise ConflictError("some conflict")
     assert kept_clients._at_rest == {}
 
 

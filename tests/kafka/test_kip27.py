@@ -233,12 +233,12 @@ def test_another_system_s_open_transaction_is_waited_for_and_then_named(broker, 
 
 def test_right_behind_its_own_chunk_a_writer_passes_over_aborted_records_and_finds_committed_ones(broker, log, topic):
     """The writer requests no end offset. It checks the offsets of its records, which are in the ledger too."""
-    job = JobWriter(log, plan_of(log, "goes-on"))
+    job = JobWriter(log, plan_of(log, "same-job"))
     job.must_append("a")
     append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)
     assert isinstance(job.append(table_of("b")), Appended)
     (_, _), (offset, _) = records_in(log, 0)
-    progress = log.progress(0, "goes-on")
+    progress = log.progress(0, "same-job")
     assert progress is not None
     assert progress.end_offset == offset + 1
     append_as_others_do(broker.bootstrap, topic, "x")
@@ -276,7 +276,7 @@ def test_what_came_right_behind_a_claim_and_is_trimmed_is_a_conflict(broker, log
 
 def test_one_record_behind_the_marker_is_no_marker_for_a_writer_that_starts_anew(broker, log, topic, monkeypatch):
     monkeypatch.setattr(TransactionalProducer, "proven_clean", lambda _: False)
-    job = JobWriter(log, plan_of(log, "goes-on"))
+    job = JobWriter(log, plan_of(log, "same-job"))
     job.must_append("a")
     ordinary = Producer({"bootstrap.servers": broker.bootstrap})
     ordinary.produce(topic, "x", partition=0)

@@ -211,7 +211,7 @@ def test_reports_of_records_before_are_not_taken_for_these(topic, producer, time
 def test_records_without_a_time_get_one_that_is_told(broker, topic, producer, rows):
     sent = send(producer, topic, records(*({"timestamp": None} for _ in range(rows))))
     assert {each.timestamp()[1] for each in messages(broker.bootstrap, topic)} == {sent.given_ms}
-    assert abs(time.time() * 1000 - TIME_MS) > 3_600_000, "or the next line says nothing"
+    assert abs(time.time() * 1000 - TIME_MS) > 3_600_000, "otherwise the next line checks nothing"
     assert sent.given_ms == TIME_MS or abs(time.time() * 1000 - (sent.given_ms or 0)) < 60_000
 
 
@@ -286,11 +286,11 @@ def test_values_are_let_go_of_once_they_were_sent(topic, producer):
         return not len(producer.client)
 
     send(producer, topic, records({"value": b"first"}))
-    wait_until(at_rest, SECONDS, lambda: "not at rest")
+    wait_until(at_rest, SECONDS, lambda: "the queue is not empty")
     before = pa.total_allocated_bytes()
     producer.begin()
     send(producer, topic, records(*({"value": bytes(1_000)} for _ in range(1_000))))
-    wait_until(at_rest, SECONDS, lambda: "not at rest")
+    wait_until(at_rest, SECONDS, lambda: "the queue is not empty")
     assert pa.total_allocated_bytes() == before
 
 
@@ -392,9 +392,9 @@ def test_what_its_topic_is_who_took_the_records_tells_at_once_or_nobody(broker, 
         assert told() is None
     finally:
         broker.thaw()
-    wait_until(lambda: told() == planned, SECONDS, lambda: "it is not told")
+    wait_until(lambda: told() == planned, SECONDS, lambda: "the plan is not reported")
     admin.client.delete_topics([topic])[topic].result(SECONDS)
-    wait_until(lambda: told() not in (planned, None), SECONDS, lambda: "it is still there")
+    wait_until(lambda: told() not in (planned, None), SECONDS, lambda: "the topic still exists")
 
 
 def test_a_thread_that_is_in_a_call_may_outstay_the_client(producer):

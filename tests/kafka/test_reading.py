@@ -200,7 +200,7 @@ def test_a_read_is_checked_while_its_records_are_on_their_way(proxied):
     checked: list[bool] = []
 
     def check() -> None:
-        wait_until(lambda: asked.met.has_come, SECONDS, lambda: "nothing is asked for")
+        wait_until(lambda: asked.met.has_come, SECONDS, lambda: "no fetch request was sent")
         checked.append(True)
 
     rows = read_with_gaps(readers, TopicPartition(topic, 0), OffsetRange(0, 1), ("value",), check)

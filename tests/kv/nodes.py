@@ -30,5 +30,5 @@ def asking(nodes, call, *arguments, **named):
             return getattr(nodes[at], call)(*arguments, **named)
         except NotLeaderError as error:
             at = error.leader
-    msg = "nobody leads"
+    msg = "no node leads"
     raise AssertionError(msg)

@@ -167,7 +167,7 @@ def test_a_node_goes_on_from_its_snapshot(log, tmp_path):
     with node(log, tmp_path) as again:
         assert again.get(KEY) == Versioned(b"2", version)
     with node(log, tmp_path, "new") as new:
-        wait_until(lambda: new.status()[0].error is not None, SECONDS, lambda: "no error is told")
+        wait_until(lambda: new.status()[0].error is not None, SECONDS, lambda: "the status has no error")
         assert "TRIMMED" in new.status()[0].error
 
 
@@ -200,7 +200,7 @@ def test_a_snapshot_that_cannot_be_made_anew_is_kept(memory, tmp_path, monkeypat
     now_ms = clock.now_ms() + 40_000
     monkeypatch.setattr(clock, "now_ms", lambda: now_ms)
     with node(lambda: compacted, tmp_path, shards=[0]) as a:
-        wait_until(lambda: a.status()[0].error is not None, SECONDS, lambda: "no error is told")
+        wait_until(lambda: a.status()[0].error is not None, SECONDS, lambda: "the status has no error")
         assert "TRIMMED" in a.status()[0].error
         assert a.get(KEY, stale=True) == Versioned(b"1", version)
 
@@ -217,7 +217,7 @@ class CutShort(Compacted):
         found = list(super().read(partition, offsets, columns))
         yield found[0]
         if len(found) > 1:
-            raise StorageError("it stands still.")
+            raise StorageError("the store does not respond.")
 
 
 def test_a_first_replay_that_is_cut_short_goes_on_where_it_was(memory, tmp_path):

@@ -97,7 +97,7 @@ def test_what_is_definite_is_looked_at_once_more_when_its_time_is_over(monkeypat
         begun.append(now)
         now += stands_still(len(begun))
         ended.append(now)
-        if not wait.again("it lags behind"):
+        if not wait.again("the broker is behind"):
             break
     assert begun[-1] >= ended[0] + 10 > begun[-2]
 
@@ -106,8 +106,8 @@ def test_what_is_definite_is_looked_at_twice_whatever_is_left_outside():
     began = time.monotonic()
     with within(0):
         wait = SecondLook(0.2, "looking")
-        assert wait.again("it lags behind")
-        while wait.again("it lags behind"):
+        assert wait.again("the broker is behind")
+        while wait.again("the broker is behind"):
             pass
     assert time.monotonic() - began >= 0.2
 

@@ -15,7 +15,7 @@ def test_one_that_runs_has_not_ended_and_one_that_was_killed_has():
         assert running_process.is_running(name)
         other.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
-        assert running_process.is_running(name) is False, "it ended, though nobody has asked for its exit code yet"
+        assert running_process.is_running(name) is False, "a zombie has ended, although its exit code was not read"
     assert running_process.is_running(name) is False
 
 

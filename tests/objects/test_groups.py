@@ -180,7 +180,7 @@ def test_a_job_whose_group_was_aborted_has_another():
     assert replace(second, rejoined=first.rejoined) == first
     assert second.group != first.group
     abort_group(log, first)
-    assert pin(log, "load").group == second.group, "whoever ends the first again does not end the second"
+    assert pin(log, "load").group == second.group, "a second abort of the first group does not abort the second"
 
 
 def test_what_is_no_outcome_is_said_to_be_none():

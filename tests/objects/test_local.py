@@ -180,7 +180,7 @@ def test_what_was_synced_once_is_not_again_unless_another_has_its_name(log, root
     plan = log.record_plan(plan_of(log, "job"))
     other = local_log(root)
     other.forget(plan)
-    anew = other.record_plan(replace(plan, pinned_by="anew"))
+    anew = other.record_plan(replace(plan, pinned_by="other"))
     synced = []
     for each in (plan, plan, anew, anew):
         with monkeypatch.context() as patch:
@@ -406,7 +406,7 @@ def test_a_read_holds_one_chunk_and_in_arrows_memory(log):
     # Allow half a chunk in either direction, because objects of earlier tests may be freed meanwhile.
     assert all(size / 2 < each < 3 * size / 2 for each in held), (size, held)
     assert len(held) == 3
-    assert max(held_before) < size / 2, "a chunk was let go before the next one was read"
+    assert max(held_before) < size / 2, "a chunk is freed before the next one is read"
 
 
 def test_looking_for_a_log_makes_nothing(tmp_path):

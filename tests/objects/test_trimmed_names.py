@@ -41,7 +41,7 @@ def test_a_writer_that_slept_before_its_put_is_refused(rows):
 
     sleep_before_the_put(log, store)
     assert writer.append(table_of(rows)) == Conflict(0, 7, 4)
-    assert chunk_names(log) == [paths.chunk(0, 0), paths.chunk(0, 4)], "its chunk is there, under a freed name"
+    assert chunk_names(log) == [paths.chunk(0, 0), paths.chunk(0, 4)], "its chunk exists under a freed name"
     for each in (log, reopened(log)):
         assert each.bounds(0) == Bounds(4, 7)
         assert values_in(each, 0) == ["e", "f", "g"]
@@ -50,7 +50,7 @@ def test_a_writer_that_slept_before_its_put_is_refused(rows):
     append_foreign(log, 0, "h")
     assert values_in(reopened(log), 0) == ["e", "f", "g", "h"]
     log.trim(0, 8)
-    assert chunk_names(log) == [paths.chunk(0, 7)], "the next trimming takes what lies below the start"
+    assert chunk_names(log) == [paths.chunk(0, 7)], "the next trim deletes the chunk below the start"
 
 
 @pytest.mark.parametrize("mode", ["end", "none"])

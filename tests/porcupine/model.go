@@ -40,7 +40,7 @@ func (o operation) valid() error {
 		return fmt.Errorf("an operation returns before it is called")
 	}
 	if o.Mismatch && (o.Return == nil || len(o.Steps) > 1 || !o.Steps[0].expects()) {
-		return fmt.Errorf("only one step that expected something, and returned, tells a mismatch")
+		return fmt.Errorf("only a single step with an expected version that returned can be a mismatch")
 	}
 	keys := map[string]bool{}
 	for _, each := range o.Steps {

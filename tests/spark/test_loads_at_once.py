@@ -65,7 +65,7 @@ def test_of_two_at_once_each_row_is_there_once_and_one_comes_after_the_other(spa
                 before[partition] += len(names)
                 orders.add("".join(dict.fromkeys(names)))
                 assert names == sorted(names, key="".join(dict.fromkeys(names)).index)
-            assert len(orders) == 1, "one came after the other in all partitions"
+            assert len(orders) == 1, "the loads ran one after the other in all partitions"
             assert sum(before) == 2 * ROWS * (round_ + 1)
         assert opened.load_locks().held == ()
 

@@ -107,7 +107,7 @@ def test_a_task_that_fails_leaves_nothing_and_the_same_job_begins_anew(spark, lo
     assert job_progress(log, "mine") == ()
     plan = log.plan("mine")
     assert plan is not None
-    assert with_group(log, plan).group.endswith(".1"), "what it began was aborted"
+    assert with_group(log, plan).group.endswith(".1"), "its transaction was aborted"
     save(rows_of(spark, "a"), path, job="mine")
     assert sum(map(len, everything(log).values())) == ROWS
 

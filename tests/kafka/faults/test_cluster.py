@@ -147,7 +147,7 @@ def told_at_last(spec, job, values):
             try:
                 outcome = job.append(table_of(values))
             except StorageError:
-                outcome = Unknown("told as an error")
+                outcome = Unknown("raised as an error")
         if not isinstance(outcome, Unknown) or time.monotonic() > deadline:
             return outcome
 
@@ -224,7 +224,7 @@ def test_below_min_insync_nothing_is_acknowledged_until_the_others_are_back(read
         try:
             outcome = job.append(table_of("xyz"))
         except StorageError:
-            outcome = Unknown("told as an error")
+            outcome = Unknown("raised as an error")
         finally:
             for node in NODES - {transactions}:
                 ready.node(node).thaw()
@@ -278,7 +278,7 @@ def test_a_coordinator_that_was_deposed_while_it_stood_still_tells_no_claim_what
         log.progress(0, JOB)
         ready.node(deposed).freeze()
         try:
-            wait_until(has_moved, SECONDS, lambda: "nobody else coordinates the group")
+            wait_until(has_moved, SECONDS, lambda: "the group has no new coordinator")
             with KafkaLog(spec_of(others, topic, request_seconds=10)) as elsewhere:
                 JobWriter(elsewhere, plan).must_append("b")
             with ThreadPoolExecutor(1) as threads:
@@ -303,9 +303,7 @@ def test_a_leader_that_was_deposed_while_it_stood_still_tells_nobody_where_the_p
         assert log.bounds(0).end_offset == 0
         ready.node(deposed).freeze()
         try:
-            wait_until(
-                lambda: leader_of(others, topic, 0) not in {-1, deposed}, SECONDS, lambda: "nobody else leads it"
-            )
+            wait_until(lambda: leader_of(others, topic, 0) not in {-1, deposed}, SECONDS, lambda: "no new leader")
             with KafkaLog(spec_of(others, topic, request_seconds=10)) as elsewhere:
                 seen = planned_writer(elsewhere).must_append("a").range.end_offset
             with ThreadPoolExecutor(1) as threads:

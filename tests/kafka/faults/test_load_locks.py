@@ -27,7 +27,7 @@ def test_of_a_change_whose_commit_went_wrong_in_the_broker_it_is_learnt_whether_
         assert log.put_load_locks(changed)
         failed.met.wait(0)
         assert log.load_locks() == changed
-        assert not log.put_load_locks(LoadLocks(1, ())), "it was made from what is no more"
+        assert not log.put_load_locks(LoadLocks(1, ())), "the change is based on old locks"
 
 
 def test_a_change_is_made_once_a_broker_that_stands_still_goes_on(own_broker, monkeypatch):

@@ -224,7 +224,7 @@ def test_a_registry_that_was_seen_is_not_gone_at_a_first_look(proxied, unheard_r
     spec = unheard_registry
     with KafkaLog(spec) as log, KafkaLog(replace(spec, bootstrap_servers=proxied.direct)) as direct:
         pin_plan(direct, "job", ExpectedOffsets("end"))
-        wait_until(lambda: log.plan("job") is not None, SECONDS, lambda: "it is told for ever what was")
+        wait_until(lambda: log.plan("job") is not None, SECONDS, lambda: "the broker still reports the old state")
         log.layouts()
         plan = pin_plan(direct, "another", ExpectedOffsets("end"))
         expand_log(direct, 2)

@@ -144,7 +144,7 @@ def test_a_held_request_arrives_even_when_its_client_has_gone(proxied, proxied_t
     producer.purge()
     del producer
     # The client's other connections close with it. The held one does not.
-    wait_until(lambda: proxied.proxy.connections_of("leaves") == 1, SECONDS, lambda: "the client has not gone")
+    wait_until(lambda: proxied.proxy.connections_of("leaves") == 1, SECONDS, lambda: "the client is still connected")
     assert values_of(proxied, proxied_topic) == []
     rule.release()
     rule.answered.wait(SECONDS)

@@ -89,7 +89,7 @@ def test_a_commit_that_never_gets_a_reply_is_found_in_the_ledger(proxied):
         pytest.param(Fault.RESET_BEFORE_REQUEST, None, marks=pytest.mark.full),
         pytest.param(Fault.RESET_BEFORE_RESPONSE, None, marks=pytest.mark.full),
     ],
-    ids=lambda each: each.name if isinstance(each, Fault) else "once" if each else "for ever",
+    ids=lambda each: each.name if isinstance(each, Fault) else "once" if each else "always",
 )
 def test_an_outcome_tells_what_is_visible(proxied, fault, times):
     def check(found):

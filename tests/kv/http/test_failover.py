@@ -127,7 +127,7 @@ def test_a_leader_that_is_frozen_is_deposed_and_answers_nothing_old_when_it_thaw
     frozen, other = two
     client, path = Client([other.address]), path_of_key(KEY)
     frozen.signal(signal.SIGSTOP)
-    wait_until(lambda: ask(other.address, "GET", path)[0] == 200, SECONDS, lambda: "nobody took over")
+    wait_until(lambda: ask(other.address, "GET", path)[0] == 200, SECONDS, lambda: "no node took over")
     client.put(KEY, b"after", timeout=SECONDS)
     with pytest.raises(UnknownOutcomeError):
         Client([frozen.address]).put(KEY, b"late", timeout=0.5)
@@ -136,7 +136,7 @@ def test_a_leader_that_is_frozen_is_deposed_and_answers_nothing_old_when_it_thaw
         frozen.signal(signal.SIGCONT)
         status, headers, _ = read.result(SECONDS)
     assert (status, headers["Location"]) == (307, f"http://{other.address}{path}")
-    assert client.get(KEY).value in (b"after", b"late"), "a write that is late is one of the new leader"
+    assert client.get(KEY).value in (b"after", b"late"), "the new leader may have applied the late write"
     for node, number in zip(two, (signal.SIGINT, signal.SIGTERM), strict=True):
         node.signal(number)
         assert node.process.wait(SECONDS) == 0
@@ -171,7 +171,7 @@ def test_a_leader_that_answers_and_cannot_use_its_log_is_relieved_by_the_node_th
         proxy.day = BadDay(BUSY, 10 * SECONDS, "PUT")
         with pytest.raises((StorageError, UnknownOutcomeError)):
             Client([first]).put(KEY, b"late", timeout=3)
-        wait_until(lambda: health_of(first)["failing"] == [0], SECONDS, lambda: "it does not tell that it fails")
+        wait_until(lambda: health_of(first)["failing"] == [0], SECONDS, lambda: "the node reports no failure")
         Client([second]).put(KEY, b"after", timeout=SECONDS)
         assert ask(second, "GET", path_of_key(KEY))[0] == 200
         proxy.day = None

@@ -77,7 +77,7 @@ def test_a_log_that_fails_is_503_and_told_when_it_lasts(tmp_path):
         assert (status, headers["Retry-After"], json.loads(body)["token"]) == (503, "1", "STORAGE")
         status, headers, body = ask(address, "GET", "/keys/" + KEY.decode())
         assert (status, headers["Retry-After"], json.loads(body)["token"]) == (503, "1", "MAY_BE_STALE")
-        assert Client([address]).put(KEY, b"2"), "what passes is ridden out"
+        assert Client([address]).put(KEY, b"2"), "the client retries transient errors"
         assert Client([address]).get(KEY).value == b"2"
 
 
@@ -102,14 +102,14 @@ def told(error):
 
 @pytest.mark.parametrize("kind", ErrorKind)
 def test_each_error_keeps_its_meaning(kind):
-    verdict = told(ERRORS_BY_KIND[kind]("what it says."))
+    verdict = told(ERRORS_BY_KIND[kind]("the reason."))
     if kind == "UNKNOWN_OUTCOME":
-        assert verdict == Unclear("what it says.")
+        assert verdict == Unclear("the reason.")
     elif isinstance(verdict, NotDone):
         assert kind in ("NOT_LEADER", "MAY_BE_STALE", "CONFLICT", "FENCED", "STORAGE")
     else:
         assert isinstance(verdict, Refused)
-        assert (type(verdict.error), str(verdict.error)) == (ERRORS_BY_KIND[kind], f"[{kind}] what it says.")
+        assert (type(verdict.error), str(verdict.error)) == (ERRORS_BY_KIND[kind], f"[{kind}] the reason.")
 
 
 def test_what_a_client_does_about_it():
