@@ -67,10 +67,10 @@ class ReadContract(ContractBase):
     def test_ranges_past_the_end_are_refused(self, backend: Backend, base: int, end: int) -> None:
         append_foreign(backend, 0, "a", "b", "c", "d")
         log_end = backend.bounds(0).end_offset
-        asked = OffsetRange(log_end + base, log_end + end)
-        named = f"offsets {asked.base_offset} to {asked.end_offset} were asked for.* 0 to {log_end}"
+        requested = OffsetRange(log_end + base, log_end + end)
+        named = f"offsets {requested.base_offset} to {requested.end_offset} were requested.* 0 to {log_end}"
         with pytest.raises(ValueError, match=named):
-            list(backend.read(0, asked))
+            list(backend.read(0, requested))
 
     def test_what_is_appended_while_reading_is_not_in_the_range(self, backend: Backend) -> None:
         append_foreign(backend, 0, "a")

@@ -86,10 +86,10 @@ class TrimContract(ContractBase):
     def test_what_is_trimmed_cannot_be_read(self, backend: Backend, base: int, end: int) -> None:
         filled = fill(backend)
         start = self.trim(backend, filled, 5)
-        asked = OffsetRange(filled.at(base), filled.at(end))
-        named = f"offsets {asked.base_offset} to {asked.end_offset} were asked for.* {start} to {filled.end}"
+        requested = OffsetRange(filled.at(base), filled.at(end))
+        named = f"offsets {requested.base_offset} to {requested.end_offset} were requested.* {start} to {filled.end}"
         with pytest.raises(ValueError, match=named):
-            list(backend.read(0, asked))
+            list(backend.read(0, requested))
 
     def test_appending_goes_on_at_the_end(self, backend: Backend) -> None:
         filled = fill(backend)

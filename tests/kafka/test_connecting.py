@@ -191,7 +191,7 @@ def test_the_first_contact_says_what_is_wrong(told, case, by):
     assert re.search(CASES[case], str(found.error))
     assert re.search(r"\. (Check|Set) ", str(found.error))
     assert found.servers in str(found.error)
-    assert f"topic {TOPIC}:" in str(found.error), "the user's topic, whatever topic was asked for"
+    assert f"topic {TOPIC}:" in str(found.error), "the user's topic for each requested topic"
     assert found.seconds < SECONDS
 
 

@@ -81,7 +81,7 @@ def test_a_job_that_is_older_than_its_ledger_may_be_is_told_to_look_for_its_own_
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
         log.record_plan(replace(plan_of(log, "old"), named=(0,), pinned_at_ms=1))
         append_foreign(log, 0, "whose?")
-        with pytest.raises(ConflictError, match="look first whether what is new is its own"):
+        with pytest.raises(ConflictError, match="Check first whether the new records are those of the job"):
             run_job(log, "old", rows_of(4, 0))
 
 

@@ -226,7 +226,7 @@ def test_a_claim_asks_for_its_topic_unless_that_was_told_just_now_and_an_append_
         return require_planned(asker, name, log_id)
 
     def asking_one(instance):
-        asked.append("who took the records")
+        asked.append("the broker of the records")
         return own(instance)
 
     for each in (layouts, attempt):
@@ -238,10 +238,10 @@ def test_a_claim_asks_for_its_topic_unless_that_was_told_just_now_and_an_append_
         job = JobWriter(log, plan)
         assert asked == []
         job.must_append("a")
-        assert asked == ["who took the records"]
+        assert asked == ["the broker of the records"]
         monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 0.0)
         assert isinstance(log.claim(0, plan), Claim)
-        assert asked == ["who took the records", "any broker", "any broker"]
+        assert asked == ["the broker of the records", "any broker", "any broker"]
         monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
         monkeypatch.setattr(TransactionalProducer, "init", lambda *_: fencing.append(1))
         assert log.claim(0, replace(plan, layout_epoch=2)) == LayoutChanged(2, 1)

@@ -101,7 +101,7 @@ def test_an_end_that_a_lagging_leader_does_not_know_is_asked_for_once_more():
     log.ahead = 1
     require_expected_again(log, plan, NOTHING)
     log.ahead = 3
-    with pytest.raises(StorageError, match="told to end at offset 5, and then to end before that"):
+    with pytest.raises(StorageError, match="reported the end offset 5, then a lower one"):
         require_expected_again(log, plan, NOTHING)
 
 

@@ -123,7 +123,7 @@ def test_what_could_not_be_read_is_not_said_to_be_absent():
     store.on_create = [("partition=", unread)] * 100
     outcome = log.append(writer.claim, chunk)
     assert isinstance(outcome, Unknown)
-    assert "did not say whether it took the chunk. Nor could it be read back" in outcome.cause
+    assert "did not report whether it stored the chunk. It could not be read back" in outcome.cause
     assert "holds" not in outcome.cause
 
 

@@ -213,7 +213,7 @@ def test_a_log_that_lost_records_is_told_by_name(spark, path):
         append(log, 0, (b"b", b"1"))
         found = bootstrap(spark, path)
     Path(path, f"partition=00000/{1:020}.parquet").unlink()
-    assert "ends at 1, and it is to be read up to offset 2" in truncated(found.state)
+    assert "ends at 1, but the read was planned up to offset 2" in truncated(found.state)
 
 
 def truncated(frame):

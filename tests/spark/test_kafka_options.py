@@ -69,9 +69,9 @@ def test_every_option_of_a_topic_is_read():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({**TOPIC, **PATH}, "path and kafka.bootstrap.servers are both given"),
-        ({**PATH, "topic": "flights"}, "path and topic are both given"),
-        ({"topic": "flights"}, "topic is given without kafka.bootstrap.servers"),
+        ({**TOPIC, **PATH}, "path and kafka.bootstrap.servers cannot be combined"),
+        ({**PATH, "topic": "flights"}, "path and topic cannot be combined"),
+        ({"topic": "flights"}, "topic needs the option kafka.bootstrap.servers"),
     ],
 )
 def test_a_log_is_in_one_place(parse, options, said):
@@ -106,7 +106,7 @@ def test_several_topics_are_named_by_a_list_a_pattern_or_their_partitions():
 
 def test_one_option_says_what_is_read():
     for key, value in (("subscribe", "flights"), ("subscribepattern", "f.*"), ("assign", '{"flights": [0]}')):
-        assert "Give one" in refused(parse_read, {**TOPIC, key: value})
+        assert "Use one of them" in refused(parse_read, {**TOPIC, key: value})
 
 
 @pytest.mark.parametrize(

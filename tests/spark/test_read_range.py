@@ -77,10 +77,10 @@ def test_what_is_read(start, end, found):
         (
             starting(both(21)),
             ending(LATEST),
-            "says 21 for partition 0 of topic flights, which ends at 20",
+            "is 21 for partition 0 of topic flights, which ends at 20",
         ),
-        (starting(both(5, 1)), ending(LATEST), "says 1 for partition 1 of topic flights, which ends at 0"),
-        (starting(EARLIEST), ending(both(21)), "endingOffsets says 21"),
+        (starting(both(5, 1)), ending(LATEST), "is 1 for partition 1 of topic flights, which ends at 0"),
+        (starting(EARLIEST), ending(both(21)), "endingOffsets is 21"),
         (starting(both(9)), ending(both(8)), "startingOffsets is after endingOffsets"),
         (starting(LATEST), ending(both(8)), "startingOffsets is after endingOffsets"),
         (starting(both(4)), ending(both(3)), "startingOffsets is after endingOffsets"),
@@ -103,7 +103,7 @@ def test_what_a_log_does_not_have_is_refused(start, end, said):
 
 
 def test_a_log_that_ends_before_an_offset_that_was_seen_lost_records():
-    with pytest.raises(TruncatedError, match="ends at 20, and it is to be read up to offset 21"):
+    with pytest.raises(TruncatedError, match="ends at 20, but the read was planned up to offset 21"):
         ReadRange(starting(EARLIEST), ending(both(21)), seen=True).resolve(BOUNDS, since)
 
 

@@ -54,7 +54,7 @@ def test_a_topic_that_is_new_is_read_from_its_start():
     [
         (stream(0, 5, log_id="B"), "topic flights was deleted and recreated"),
         (stream(11, 5), "partition 0 of topic flights ends at 10, and the stream has read it up to 11"),
-        (stream(0, 5, epoch=3), "partitions are gone"),
+        (stream(0, 5, epoch=3), "partitions were removed"),
     ],
 )
 def test_another_or_a_shorter_log_is_an_error_in_any_case(start, said, strict):

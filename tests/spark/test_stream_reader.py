@@ -143,7 +143,7 @@ def test_what_a_log_lost_before_a_task_reads_is_told(reader, log, path, strict):
     one = reader(startingoffsets="earliest", failondataloss=str(strict).lower())
     part = planned(one)
     Path(path, paths.chunk(0, 2)).unlink()
-    with pytest.raises(TruncatedError, match=r"ends at 2, and it is to be read up to offset 4, .* lost records"):
+    with pytest.raises(TruncatedError, match=r"ends at 2, but the read was planned up to offset 4, .* lost records"):
         list(one.read(part))
 
 
