@@ -141,6 +141,6 @@ class ContinueContract(ContractBase):
         layout = expand_log(backend, 4)
         run_job(backend, f"job.layout-{layout.epoch}", rows_of(1, 3))
         there = all_values(backend)
-        with pytest.raises(JobMismatchError, match="the name of another one"):
+        with pytest.raises(JobMismatchError, match="which another job has"):
             run_rest(backend, "job", ROWS)
         assert all_values(backend) == there

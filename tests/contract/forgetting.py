@@ -78,7 +78,7 @@ class ForgetContract(ContractBase):
 
     def test_a_job_that_ended_a_moment_ago_is_not_forgotten_unless_one_says_so(self, backend: Backend) -> None:
         run_job(backend, "job", TEN)
-        with pytest.raises(OptionError, match="was at work within the last hour"):
+        with pytest.raises(OptionError, match="ran within the last hour"):
             forget_job(backend, "job", in_hours(0))
         assert backend.completion("job") is not None
         assert forget_job(backend, "job", in_hours(0), force=True) == _ALL

@@ -192,7 +192,7 @@ class StreamContract(ContractBase):
         """As with a copied checkpoint, the batch has the same number and other rows."""
         run_tasks(backend, 0, {1: ["r1"]})
         told = (
-            r"partition 1: .* other rows: .* Of batch 0 the log holds 2 rows in partition 0, 1 rows in partition 1,"
+            r"partition 1: .* other rows\. .* Of batch 0 the log holds 2 rows in partition 0, 1 rows in partition 1,"
         )
         with pytest.raises(InputChangedError, match=told + " and these stay. With another job name or checkpoint"):
             run_tasks(backend, 0, {0: ["r3", "r4"], 1: ["r1", "r2"]}, run="run-2")

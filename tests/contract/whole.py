@@ -213,5 +213,5 @@ class WholeContract(ContractBase):
         tasks(backend, plan, ROWS)
         assert [backend.offset_since(partition, 1) for partition in range(3)] == [0, None, None]
         assert backend.bounds(0).end_offset == 1
-        with pytest.raises(ValueError, match="keeps 0 to 1"):
+        with pytest.raises(ValueError, match="has 0 to 1"):
             backend.trim(0, 2)

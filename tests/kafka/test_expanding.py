@@ -56,7 +56,7 @@ def test_an_open_transaction_of_somebody_else_is_waited_for(broker, topic):
     impatient = replace(spec_of(broker.bootstrap, topic), claim_timeout_ms=1_000)
     with KafkaLog(impatient) as log, refused_soon() as refused:
         expand_log(log, 2)
-    assert "a transaction has been open from offset 0" in str(refused.value)
+    assert "a transaction has been open at offset 0" in str(refused.value)
     theirs.commit_transaction(SECONDS)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
         expand_log(log, 2)

@@ -222,7 +222,7 @@ def test_another_system_s_open_transaction_is_waited_for_and_then_named(broker, 
         plan = plan_of(log, "checked")
         unchecked = plan_of(log, "unchecked", "none")
         other = open_transaction(broker.bootstrap, topic, f"other-{topic}")
-        with pytest.raises(StorageError, match="a transaction has been open from offset 0 on"):
+        with pytest.raises(StorageError, match="a transaction has been open at offset 0"):
             JobWriter(log, plan)
         JobWriter(log, unchecked).must_append("u")
         assert committed_values(broker.bootstrap, topic) == []

@@ -397,7 +397,7 @@ def test_a_range_that_was_removed_is_told(producer, spec, readers):
 def test_a_reader_that_waits_in_vain_is_told_nothing_of_appends(broker, topic):
     other = open_transaction(broker.bootstrap, topic, f"other-{topic}")
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=1_000)) as log:
-        with pytest.raises(StorageError, match="a transaction has been open from offset 0 on") as raised:
+        with pytest.raises(StorageError, match="a transaction has been open at offset 0") as raised:
             log.bounds(0)
         assert "appended" not in raised.value.message
     other.abort_transaction(SECONDS)

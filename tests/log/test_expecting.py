@@ -81,7 +81,7 @@ def test_of_a_job_that_a_ledger_may_have_forgotten_no_row_is_not_said(rejoined):
     for text in (told, mismatch.value.message, refused.value.message):
         assert "No row" not in text
         assert "in the log is unknown" in text
-        assert "a topic's ledger forgets in time" in text
+        assert "the ledger of a topic expires" in text
 
 
 def test_of_a_job_that_is_complete_nothing_is_forgotten():

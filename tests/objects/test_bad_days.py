@@ -163,7 +163,7 @@ def test_a_port_that_is_closed_opens_again_where_somebody_was_met(s3, met_by):
     with pytest.raises(StorageError, match="did not answer") as caught:
         ObjectLog(spec).bounds(0)
     # If the store has never answered, the client assumes that the address is wrong.
-    assert "asked again" not in caught.value.message
+    assert "retried" not in caught.value.message
     if met_by == "the driver":
         log = ObjectLog(replace(spec, met=True))
     opened = threading.Event()

@@ -139,7 +139,7 @@ def test_a_path_is_one_log_of_which_partitions_can_be_assigned():
     )
     assert "must name flights" in refused(parse_read, {**PATH, "assign": '{"delays": [2]}'})
     assert "union" in refused(parse_read, {**PATH, "subscribepattern": "f.*"})
-    assert "both given" in refused(parse_read, {**PATH, "subscribe": "flights"})
+    assert "cannot be combined" in refused(parse_read, {**PATH, "subscribe": "flights"})
 
 
 def test_several_topics_take_the_defaults_of_all_logs_alone(tmp_path):

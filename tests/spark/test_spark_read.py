@@ -113,7 +113,7 @@ def test_ranges_partitions_and_times_of_a_log(reader, path):
     one = {"assign": '{"flights": [0]}', "startingTimestamp": at(4)}
     assert offsets_of(reader().options(**one).load(path)) == [(0, n) for n in (4, 5, 6)]
     named = {"startingOffsetsByTimestamp": f'{{"flights": {{"0": {at(6)}, "1": 0}}}}'}
-    assert "ms since 1970 on" in refused(OptionError, reader().options(**named).load(path).collect)
+    assert "ms since 1970" in refused(OptionError, reader().options(**named).load(path).collect)
     assert offsets_of(reader().options(**named, startingOffsetsByTimestampStrategy="latest").load(path)) == [(0, 6)]
 
     split = reader().option("minPartitions", "4").load(path)

@@ -116,7 +116,7 @@ def test_a_record_where_a_write_has_no_rows_refuses_it_with_nothing_anywhere(spa
     seen = bootstrap(spark, path).expected_offsets
     with open_log(path) as log:
         for partition in {0, 1, 2, 3} - {mine}:
-            append_foreign(log, partition, "somebody else's")
+            append_foreign(log, partition, "foreign")
     before = rows_of(path)
     message = refused(ConflictError, lambda: save(few, path, job="late", expectedOffsets=seen))
     assert "Nothing was appended" in message
@@ -131,7 +131,7 @@ def test_a_conflict_of_tasks_is_mended_in_one_run_whatever_the_number_of_partiti
     with open_log(path) as log:
         pin_plan(log, "late", ExpectedOffsets("end"))
         for partition in range(4):
-            append_foreign(log, partition, "somebody else's")
+            append_foreign(log, partition, "foreign")
     late = route(flights, path)
     message = refused(ConflictError, lambda: save(late, path, job="late"))
     assert message.count("to be the end, but the log ends at") == 4
@@ -323,7 +323,7 @@ def test_no_option_of_a_table_is_handed_on(spark, path, options):
         message = refused(OptionError, lambda: spark.table("t").collect())
     finally:
         spark.sql("DROP TABLE t")
-    assert "Spark hands on no option of a table" in message
+    assert "Spark does not pass the options of a table" in message
 
 
 @pytest.mark.parametrize("atomic", ["true", "load"])

@@ -382,10 +382,10 @@ def test_a_log_that_a_worker_does_not_see_is_said_to_be_not_shared(plan, run, pa
     monkeypatch.setattr(worker, "_SECOND_LOOK_SECONDS", 0.1)
     writer = plan(partitions="2")
     shutil.rmtree(path)
-    with pytest.raises(LogNotSharedError, match="all workers share"):
+    with pytest.raises(LogNotSharedError, match="All workers need access"):
         run(writer, *TWO_TASKS)
     plan(partitions="2")
-    with pytest.raises(LogNotSharedError, match="all workers share"):
+    with pytest.raises(LogNotSharedError, match="All workers need access"):
         run(writer, *TWO_TASKS)
     assert keys(path, 0) == []
 
