@@ -132,7 +132,7 @@ GROWN = (Expansion(1, 4, (3, 0)), Expansion(2, 8, (3, 0, 1, 1)))
 
 @pytest.mark.parametrize("named", ['{"0": 3, "1": 0}', '{"1": null, "0": 3}', '{"0": 0, "1": 0, "2": 0, "3": null}'])
 def test_offsets_of_just_the_partitions_of_an_earlier_layout_are_refused(named):
-    with pytest.raises(LayoutChangedError, match=r"before partitions were added; now it has 8\."):
+    with pytest.raises(LayoutChangedError, match=r"before an expansion\. Now it has 8,"):
         require_named_as_now(ExpectedOffsets.parse(named), GROWN, 8)
 
 
