@@ -53,7 +53,7 @@ def look_at(left: Path) -> list[Operation]:
 
 
 @pytest.mark.parametrize("last", [(FAIL, {"kind": "CONFLICT"}), (INFO, {"kind": "CHUNK_DAMAGED"})])
-def test_another_attempt_ends_what_it_began(tmp_path, monkeypatch, last):
+def test_another_attempt_ends_the_load_that_it_began(tmp_path, monkeypatch, last):
     """An atomic load that no client completes blocks all others for 15 minutes."""
     replies = [(INFO, {"kind": "LOST"}), (INFO, {"kind": "STORAGE"}), last]
     world = World(tmp_path, "", pace=0.001)

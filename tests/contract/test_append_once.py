@@ -220,7 +220,7 @@ def test_what_is_no_mapping_of_both_is_refused_before_anything(log):
     assert log.plan("bad") is None
 
 
-def test_two_that_hold_what_the_other_wants_both_come_to_their_end(log, tmp_path, monkeypatch):
+def test_two_loads_that_block_each_other_both_end(log, tmp_path, monkeypatch):
     """A call locks partitions with records before the others: each call holds one, and needs the other's."""
     meet, met, inner = Barrier(2, timeout=30), set[str](), type(log).append
 

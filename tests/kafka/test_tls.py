@@ -66,7 +66,7 @@ def test_a_pem_file_holds_key_and_certificate(stores):
     start(tls(keystore_type="pem", keystore_location=str(stores / "open.pem")))
 
 
-def test_pem_texts_are_given_themselves(stores):
+def test_pem_texts_are_passed_directly(stores):
     chain, key = (stores / "cert.pem").read_text(), (stores / "locked.pem").read_text()
     given = tls(keystore_type="PEM", keystore_certificate_chain=chain, keystore_key=key, key_password=PASSWORD)
     settings = start(given)

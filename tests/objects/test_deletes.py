@@ -60,7 +60,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/log", "az://container/log"])
-def test_what_was_put_since_the_first_try_stays(endpoint: str, url: str) -> None:
+def test_object_put_after_the_first_try_stays(endpoint: str, url: str) -> None:
     options = {
         "aws_endpoint": endpoint,
         "aws_access_key_id": "id",

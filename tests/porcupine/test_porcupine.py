@@ -81,7 +81,7 @@ def test_a_mismatch_that_was_none_is_refused():
     assert is_fine(cas(2, 3, 0, "b", mismatch=True, version=None))
 
 
-def test_a_mismatch_tells_the_version_that_is_there():
+def test_mismatch_reports_the_current_version():
     written = put(0, 1, "a", 0), put(2, 3, "b", 1)
     assert is_fine(*written, cas(4, 5, 7, "c", mismatch=True, version=1))
     for told in (None, 0, 2):

@@ -98,7 +98,7 @@ def require_cancelled(spark, save, path: str) -> None:
     assert not until(lambda: progress_of(path).complete, LATE_SECONDS), "a part of the rows passes for all"
 
 
-def test_a_cancelled_load_is_not_complete_and_goes_on_when_it_is_run_again(spark, path, tmp_path):
+def test_cancelled_load_is_incomplete_and_resumes(spark, path, tmp_path):
     release = tmp_path / "release"
     frame = slow_rows(spark.range(0, ROWS, 1, 1), release)
 

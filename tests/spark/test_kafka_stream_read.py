@@ -82,7 +82,7 @@ def test_with_isolation_load_nothing_is_new_until_all_of_it_is_decided(broker, c
         other.stop()
 
 
-def test_new_partitions_and_topics_are_noticed_and_a_topic_made_anew_is_told(spark, broker, tmp_path):
+def test_new_partitions_new_topics_and_recreated_topics_are_detected(spark, broker, tmp_path):
     topic = create_topic(broker.bootstrap)
     admin = admin_of(broker.bootstrap)
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": f"{topic}.*"}
@@ -134,7 +134,7 @@ def test_a_stream_continues_with_fewer_topics_if_that_is_allowed(spark, broker, 
 
 
 @pytest.mark.full
-def test_a_stream_of_1000_partitions_goes_on_where_it_was(spark, broker, tmp_path):
+def test_stream_of_1000_partitions_resumes(spark, broker, tmp_path):
     topic = create_topic(broker.bootstrap, 1000)
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     stream = Stream(spark, tmp_path / "query", **options)

@@ -99,7 +99,7 @@ class Writing:
     ["directory", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.timeout(180)])],
     indirect=True,
 )
-def test_whichever_node_is_killed_the_other_goes_on_with_all_that_was_acknowledged(two, log):
+def test_after_a_kill_the_other_node_has_all_acknowledged_writes(two, log):
     killed, other = two
     client = Client(addresses(two))
     version = client.put(KEY, b"1")
@@ -143,7 +143,7 @@ def test_a_leader_that_is_frozen_is_deposed_and_answers_nothing_old_when_it_thaw
         assert "Traceback" not in node.said()
 
 
-def test_a_node_ends_in_order_while_it_is_asked(two):
+def test_node_ends_in_order_during_requests(two):
     with Writing(two) as writing:
         writing.wait_until_begun()
         two[0].signal(signal.SIGTERM)
@@ -154,7 +154,7 @@ def test_a_node_ends_in_order_while_it_is_asked(two):
 
 
 @pytest.mark.s3
-def test_a_leader_that_answers_and_cannot_use_its_log_is_relieved_by_the_node_that_is_asked(tmp_path):
+def test_requested_node_replaces_a_leader_that_cannot_use_its_log(tmp_path):
     with moto() as store, proxy_to(store.endpoint) as proxy, ExitStack() as ending:
         nodes, spec = [f"127.0.0.1:{port}" for port in ending.enter_context(held_ports(2))], store.spec()
         served = []
