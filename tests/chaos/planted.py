@@ -17,7 +17,7 @@ from tests.mutants.__main__ import Defect, copied_tree, planted
 
 _RUN_SECONDS = 700
 _VIOLATION = re.compile("  property [1-9]")
-"""Property 0 does not count: a process that ended by itself, or did not end, needs an explanation first."""
+"""Property 0 does not count: a process that exited without a fault, or did not exit, needs an explanation first."""
 _VERDICT = "verdict: "
 _TAIL = 3000
 

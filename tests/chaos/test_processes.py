@@ -42,7 +42,7 @@ def test_client_ends_if_its_rig_ended_before_the_first_check(tmp_path):
     rig = subprocess.run([sys.executable, "-c", RIG, tmp_path], capture_output=True, text=True, check=True)
     pid = int(rig.stdout)
     try:
-        wait_until(lambda: not is_running(pid), _SECONDS, lambda: "the client lives on")
+        wait_until(lambda: not is_running(pid), _SECONDS, lambda: "the client did not exit")
     finally:
         world.stop.touch()
     assert (tmp_path / "r1.out").read_text() == ""

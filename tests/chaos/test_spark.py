@@ -107,7 +107,7 @@ def test_only_busy_descendants_of_a_run_are_struck(tmp_path):
     ]
     everybody = []
     try:
-        wait_until(lambda: len(below(each.pid for each in roots)) == 6, 30, lambda: "they did not begin")
+        wait_until(lambda: len(below(each.pid for each in roots)) == 6, 30, lambda: "the processes did not start")
         everybody = below(each.pid for each in roots)
         executor, daemon, worker, *_ = below([roots[0].pid])
         faults = process_faults(lambda: [each.pid for each in roots[:2]])

@@ -198,7 +198,7 @@ class AppendContract(ContractBase):
                 assert writer.claim.progress == backend.progress(0, "job")
                 writer.must_append(value)
                 foretold = without_end(writer.claim.progress)
-                assert foretold == without_end(backend.progress(0, "job")), "after() foretells the ledger"
+                assert foretold == without_end(backend.progress(0, "job")), "after() predicts the ledger"
         assert values_in(backend, 0) == ["x", "a", "b", "c", "d"]
 
     def test_the_ledger_says_what_the_log_holds_of_a_job(self, backend: Backend) -> None:

@@ -159,7 +159,7 @@ class WholeAtOnceContract(ContractBase):
             assert isinstance(behind.append(table_of(["later"])), Appended)
             by_then = everything(other)[0]
             deciding.join()
-            assert by_then == ROWS[0], "it was decided"
+            assert by_then == ROWS[0], "the load was decided"
         assert everything(backend) == {0: ROWS[0], 1: ["nothing was expected of it"], 2: ["seen", "later"]}
 
     def test_where_a_partition_that_it_names_is_not_as_expected_it_leaves_nothing(self, backend: Backend) -> None:

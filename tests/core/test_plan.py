@@ -328,4 +328,4 @@ def test_a_job_by_key_claims_no_partition_and_its_rows_expect_what_it_was_given_
     assert (claim_of_keys(by_key, 0), claim_of_keys(by_key, 1)) == (7, None)
     again = rejoin(by_key, ExpectedOffsets.parse('{"0": 9}'), (progress, None))
     assert resume_offset(again, 0, progress) is None
-    assert claim_of_keys(again, 0) == 9, "below its own end, for others may have written in between"
+    assert claim_of_keys(again, 0) == 9, "below its own end, because other writers may have appended in between"

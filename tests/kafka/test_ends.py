@@ -123,7 +123,7 @@ def test_a_topic_that_was_deleted_since_is_not_there(broker):
     assert ends.high_watermark(admin, at) == 0
     operator = admin_of(broker.bootstrap)
     operator.delete_topics([topic])[topic].result(SECONDS)
-    wait_until(lambda: _is_gone(admin, at), SECONDS, lambda: "it is told to be there")
+    wait_until(lambda: _is_gone(admin, at), SECONDS, lambda: "the broker still reports the topic")
 
 
 def _is_gone(admin, at):

@@ -140,7 +140,7 @@ def test_each_compression_codec_is_read(spec, codec):
 
 
 def zstd_stream(data):
-    """Compress as a stream, as Java's producer does: without the decompressed size, so the reader has to guess it."""
+    """Compress as a stream, as Java's producer does: without the decompressed size, so the reader must guess it."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as stream:
         stream.write(data)

@@ -51,7 +51,7 @@ def test_a_claim_and_the_chunks_after_it_take_one_instance(broker, topic, monkey
 
 
 def test_log_keeps_few_instances_and_works_without_one(broker, monkeypatch):
-    """Each of the twelve jobs writes under an id of its own, because it expects no offset."""
+    """Each of the twelve jobs writes under its own id, because it expects no offset."""
     topic, most, alive = create_topic(broker.bootstrap), [], set()
     init, close = TransactionalProducer.init, TransactionalProducer.close
 
@@ -297,7 +297,7 @@ def test_nothing_is_known_of_a_topic_that_is_gone(broker, topic, monkeypatch):
         log_id = log.layout().log_id
         log._admin.client.delete_topics([topic])[topic].result(SECONDS)
         with pytest.raises(LogNotFoundError):
-            wait_until(lambda: log.layout().partitions == 0, SECONDS, lambda: "it is still there")
+            wait_until(lambda: log.layout().partitions == 0, SECONDS, lambda: "the topic still exists")
         with pytest.raises(LogNotFoundError):
             log.has_id(log_id)
 
@@ -340,7 +340,7 @@ def test_request_does_not_recreate_a_deleted_topic(conf):
             # The brokers create a topic for the request of another client. After that, they would have created the
             # deleted one.
             wait_until(
-                lambda: "asked-for" in topics_after_asking(broker.bootstrap), SECONDS, lambda: "no topic was made"
+                lambda: "asked-for" in topics_after_asking(broker.bootstrap), SECONDS, lambda: "no topic was created"
             )
             assert topic not in admin.list_topics(timeout=SECONDS).topics
 

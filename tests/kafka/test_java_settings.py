@@ -112,7 +112,7 @@ def test_harmless_setting_is_accepted_and_reported(parse, name, value, caplog):
     assert told.startswith(f"option kafka.{name} has no effect here. ")
     assert f"`{name}`" in page_of_settings().partition("| setting |")[2]
     with_it, without = parse_write({**TOPIC, f"kafka.{name}": value}), parse_write(TOPIC)
-    assert with_it.spec == without.spec, "nothing of it reaches a client"
+    assert with_it.spec == without.spec, "no client gets the setting"
 
 
 @pytest.mark.parametrize("parse", [parse_read, parse_write, parse_route])

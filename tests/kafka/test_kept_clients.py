@@ -211,10 +211,12 @@ def test_a_topic_that_was_recreated_meanwhile_is_read_and_written_as_the_new_one
         assert values_in(log, 0) == ["a", "b"]
     admin = admin_of(broker.bootstrap)
     admin.delete_topics([topic])[topic].result(SECONDS)
-    wait_until(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, SECONDS, lambda: "it is still there")
+    wait_until(
+        lambda: topic not in admin.list_topics(timeout=SECONDS).topics, SECONDS, lambda: "the topic still exists"
+    )
     admin.create_topics([NewTopic(topic, 1)])[topic].result(SECONDS)
     with handed_on(spec) as log:
-        wait_until(lambda: is_another(log, gone), SECONDS, lambda: "it is not known")
+        wait_until(lambda: is_another(log, gone), SECONDS, lambda: "the new topic is not reported")
         assert log.bounds(0) == Bounds(0, 0)
         JobWriter(log, plan_of(log, f"{topic}-2")).must_append("c")
         assert values_in(log, 0) == ["c"]
@@ -304,10 +306,10 @@ def test_next_log_recreates_a_deleted_registry(broker, topic):
     for gone in admin.delete_topics(names).values():
         gone.result(SECONDS)
     wait_until(
-        lambda: not {*names} & {*admin.list_topics(timeout=SECONDS).topics}, SECONDS, lambda: "it is still there"
+        lambda: not {*names} & {*admin.list_topics(timeout=SECONDS).topics}, SECONDS, lambda: "the topic still exists"
     )
     with handed_on(spec) as log:
-        wait_until(lambda: log.plan("job") is None, SECONDS, lambda: "it is believed to be there")
+        wait_until(lambda: log.plan("job") is None, SECONDS, lambda: "the client still reads the plan")
         assert not pin_plan(log, "job", NOTHING_NAMED).rejoined
 
 

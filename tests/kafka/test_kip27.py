@@ -168,7 +168,7 @@ def test_producer_at_random_times_is_detected_before_the_commit(broker, log, top
                 assert isinstance(outcome, Conflict), outcome
                 refused += 1
     assert won, "nothing was ever appended"
-    assert refused, "the other producer was never in the way"
+    assert refused, "the other producer never interleaved"
     values = [value for _, value in seen]
     assert chunks_among(values) == won
     assert [value for value in values if value.startswith("foreign")] == foreign

@@ -31,7 +31,7 @@ ROOMY = ChunkLimits(max_records=100_000, max_bytes=64_000_000, max_seconds=1_000
 
 
 def spec_of(broker, topic: str | None = None, **config: str) -> KafkaSpec:
-    """Return the spec of a topic with these settings. Its name is the prefix, so it has a registry of its own."""
+    """Return the spec of a topic with these settings. Its name is the prefix, so it has a separate registry."""
     name = topic or create_topic(broker.bootstrap, 1, **config)
     return KafkaSpec(broker.bootstrap, name, name)
 

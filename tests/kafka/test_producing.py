@@ -67,7 +67,7 @@ def messages(address: str, topic: str, partition: int = 0) -> list[Message]:
     consumer = Consumer(
         {
             "bootstrap.servers": address,
-            "group.id": "none, for nothing is committed",
+            "group.id": "unused",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
         }
@@ -109,11 +109,11 @@ def test_client_queues_only_records_that_fill_no_request(producer, size):
     until = time.monotonic() + STILL_SECONDS
     while time.monotonic() < until:
         waiting()
-    wait_until(lambda: waiting() == count, SECONDS, lambda: "it sent some of them")
+    wait_until(lambda: waiting() == count, SECONDS, lambda: "the client sent some of the records")
     producer.abort()
     producer.begin()
     producer.client.hand_over(0, many.slice(many.num_rows - count - 1), TIME_MS)
-    wait_until(lambda: waiting() <= count, SECONDS, lambda: "it holds all of them back")
+    wait_until(lambda: waiting() <= count, SECONDS, lambda: "the client queues all of the records")
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_running_call_ends_without_error_when_its_client_is_released(call):
         if isinstance(client, ArrayProducer):
             client.hand_over(0, records({"value": b"v"}), TIME_MS)
             under_way = pool.submit(getattr(client, call), 2)
-            wait_for(lambda: client._lifetime._calls, "the call is under way")
+            wait_for(lambda: client._lifetime._calls, "the call is running")
             made.close()
             under_way.result(SECONDS)
 

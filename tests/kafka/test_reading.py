@@ -219,7 +219,7 @@ def test_rejected_read_yields_nothing(producer, spec, readers):
 
 
 def test_paused_read_fetches_only_a_part_ahead(proxied):
-    """The client does not know where the range ends, and fetches records after it for nothing."""
+    """The client does not know where the range ends, and fetches records after it without use."""
     topic, sent, value = create_topic(proxied.direct), 120_000, b"x" * 100
     writing = Producer({"bootstrap.servers": proxied.direct, "linger.ms": 100, "queue.buffering.max.messages": 0})
     for _ in range(sent):

@@ -202,7 +202,7 @@ def test_entries_of_an_older_version_are_read_and_kept(spec):
             spec.registry_topic,
             (key_of(spec, "layout", old.log_id, 2), json.dumps(expansion)),
         )
-        assert log.layouts().pending == pending, "an older version that writes at the same time is not seen"
+        assert log.layouts().pending == pending, "a concurrent writer of an older version is not detected"
         assert expand_log(log, 2).partitions == 2
         assert log.layouts().expansions[0].thresholds == (log.bounds(0).end_offset,)
     with KafkaLog(spec) as log:

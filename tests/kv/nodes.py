@@ -18,7 +18,7 @@ def keys_of(shard, count, shards=SHARDS):
 
 
 def node(log, folder, address="a", **more):
-    """Return a node with a folder of its own."""
+    """Return a node with its own folder."""
     return Node(log, address=address, folder=Path(folder, address), **more)
 
 

@@ -79,7 +79,7 @@ def test_stale_leader_writes_nothing(two, monkeypatch):
     with pytest.raises(NotLeaderError) as refused:
         a.put(KEY, b"older", timeout=5)
     assert refused.value.leader == "b"
-    assert len(appends) == 1, "it steps down with the first that is refused"
+    assert len(appends) == 1, "the node steps down after the first rejection"
     assert a.get(KEY, stale=True) == b.get(KEY) == Versioned(b"new", version)
 
 

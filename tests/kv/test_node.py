@@ -225,7 +225,9 @@ def test_interrupted_first_replay_resumes(memory, tmp_path):
         append_foreign(memory, 0, value)
     cut_short = CutShort(memory)
     with node(lambda: cut_short, tmp_path, shards=[0]) as a:
-        wait_until(lambda: a.status()[0].upcoming_offset == 3, SECONDS, lambda: f"it began at {cut_short.begun_at}")
+        wait_until(
+            lambda: a.status()[0].upcoming_offset == 3, SECONDS, lambda: f"the replay began at {cut_short.begun_at}"
+        )
         assert a.get(b"a", stale=True).value == b"a"
     assert cut_short.begun_at[:3] == [0, 1, 2]
 

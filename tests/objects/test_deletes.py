@@ -94,7 +94,7 @@ def test_loads_go_on_where_nothing_may_be_deleted(caplog: pytest.LogCaptureFixtu
             assert lock is not None
             release_lock(log, lock)
             assert not log.load_locks().held, "the next load need not wait"
-    assert len(store.inner.below(paths.LOAD_LOCKS)) == 24, "they stay"
+    assert len(store.inner.below(paths.LOAD_LOCKS)) == 24, "the chunks stay"
     [told] = caplog.messages
     assert "old locks stay" in told
     assert paths.load_locks(1) in told

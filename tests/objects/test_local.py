@@ -85,7 +85,7 @@ def test_files_and_folders_are_synced_before_created(root, monkeypatch):
     assert recorded.calls.index(("fsync", str(target.parent)), linked) == len(recorded.calls) - 1, "then the folder"
     for folder in (target.parent, root, *root.parents[:2]):
         made = recorded.at("mkdir", folder)
-        assert recorded.calls.index(("fsync", str(folder.parent)), made) < linked, f"{folder} in the one above"
+        assert recorded.calls.index(("fsync", str(folder.parent)), made) < linked, f"{folder} in its parent folder"
 
 
 def test_folders_that_another_process_made_are_synced_too(root, monkeypatch):

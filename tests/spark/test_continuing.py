@@ -116,7 +116,7 @@ def test_rerun_after_an_expansion_appends_the_remaining_rows(spark, address, beg
         told = (report["job"], report["rows"], report["earlier_rows"], report["already_complete"])
         assert told == ("flights", ROWS, len(begun), already)
     assert everything(address) == EXPECTED
-    assert all(held(address)), "rows lie in the new partitions too"
+    assert all(held(address)), "the new partitions have rows too"
     for values in held(address)[2:]:
         assert values == sorted(values)
     save(routed(rows(spark), address), address)

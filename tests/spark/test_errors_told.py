@@ -11,7 +11,7 @@ from spark_cas import route
 pytestmark = pytest.mark.spark
 
 MOST_LINES = 4
-"""Spark puts a line of its own before some messages, and appends `` SQLSTATE: 38000``."""
+"""Spark adds a line before some messages, and appends `` SQLSTATE: 38000``."""
 
 
 @pytest.fixture

@@ -242,7 +242,7 @@ def test_a_complete_job_is_compared_after_its_rows_were_trimmed(plan, run, path)
 
 
 def half_done(plan):
-    """A task that dies when two chunks of it are in."""
+    """A task that is killed after two of its chunks are in the log."""
 
     def dying():
         yield batch(0, range(10))

@@ -44,7 +44,7 @@ def _serve(conf: Path) -> int:
             welcome = _WELCOME.format(version=KAFKA_VERSION, bootstrap=broker.bootstrap, python=sys.executable)
             print(welcome, flush=True)
             broker.node(1).wait()
-            print(f"The broker ended by itself:\n{end_of(broker.node(1).output)}", file=sys.stderr)
+            print(f"The broker exited:\n{end_of(broker.node(1).output)}", file=sys.stderr)
             return 1
     except KeyboardInterrupt:
         print("\nThe broker has stopped, and its data is removed.")

@@ -91,7 +91,7 @@ def placed(cluster, *, together):
         ledger = internal_leader(cluster.bootstrap, "__consumer_offsets", spec.group(JOB))
         if (transactions == ledger) == together:
             return spec, transactions, ledger
-    pytest.fail("no name is coordinated as the test needs it: are the leaders of the internal topics spread?")
+    pytest.fail("no group name has a suitable coordinator; check that the leaders of the internal topics are spread")
 
 
 def controller_of(cluster):

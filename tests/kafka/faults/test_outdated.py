@@ -242,7 +242,7 @@ def test_known_registry_is_not_missing_after_one_read(proxied, unheard_registry)
 def test_a_broker_that_answered_late_is_not_believed_that_there_is_no_registry(proxied, unheard_registry):
     """The broker may have stalled since before the topic was created.
 
-    librdkafka sends requests of its own for missing topics, so the rule holds all requests of this client.
+    librdkafka itself requests missing topics, so the rule holds all requests of this client.
     """
     spec = replace(unheard_registry, client_options=(*unheard_registry.client_options, ("client.id", "late")))
     with KafkaLog(replace(spec, bootstrap_servers=proxied.direct)) as direct:

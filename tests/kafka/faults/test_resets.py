@@ -36,7 +36,7 @@ IN_FLIGHT = (1, 5, *full(2, 3, 4))
 
 
 def one_by_one(proxied, topic, in_flight=5):
-    """Return a spec that sends each record in a request of its own.
+    """Return a spec that sends each record in a separate request.
 
     librdkafka (2.16) sends several requests at once only while they hold few records.
     """

@@ -308,7 +308,7 @@ def test_replaced_run_does_not_disturb_the_other(broker):
         theirs = JobWriter(second, again, 0)
         theirs.must_append("a")
         assert isinstance(mine.append(table_of("b")), Fenced)
-        assert isinstance(first.claim(1, plan), Fenced), "without a fence of its own"
+        assert isinstance(first.claim(1, plan), Fenced), "without its own fence"
         theirs.must_append("b", complete=True)
         held = theirs.claim.progress
         assert held is not None
@@ -428,7 +428,7 @@ def test_abort_of_a_committed_load_does_not_disturb_its_writer(broker):
 def test_commit_of_another_call_before_an_expansion_is_no_conflict(broker, monkeypatch):
     """The other call commits between the two checks of the claim.
 
-    The claim then fences no other writer, and the rows that it finds are those of its own job.
+    The claim then fences no other writer, and it reads only rows of its own job.
     """
     topic = create_topic(broker.bootstrap, 2)
     given, take_over = {0: table_of("a"), 1: table_of("b")}, WholeAppends._take_over

@@ -46,7 +46,7 @@ def addresses(nodes):
 
 
 class Writing:
-    """Threads that write counters, each to a key of its own, and record the acknowledged values."""
+    """Threads that write counters, each to its own key, and record the acknowledged values."""
 
     def __init__(self, nodes, keys=KEYS):
         self.acknowledged = dict.fromkeys(keys, 0)
