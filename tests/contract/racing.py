@@ -93,9 +93,7 @@ class RaceContract(ContractBase):
                 ours = [value for value in values_in(backend, 0) if value.startswith(f"{job}/")]
                 assert ours == [f"{job}/{value}" for value in values]
 
-    def test_a_run_that_another_run_of_its_job_overtakes_while_it_plans_is_not_refused(
-        self, backend: Backend
-    ) -> None:
+    def test_run_overtaken_by_another_during_planning_is_no_conflict(self, backend: Backend) -> None:
         rows = {0: ["a", "b", "c"]}
         first = Fault("bounds_of", 1, When.BEFORE, lambda: void(run_job(backend, "job", rows, expected='{"0": 0}')))
         done = run_job(FaultyLog(backend, first), "job", rows, expected='{"0": 0}', run="run-2")

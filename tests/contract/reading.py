@@ -52,7 +52,7 @@ class ReadContract(ContractBase):
                 ]
                 assert read == [(offset, row) for offset, row in kept if base <= offset < upto]
 
-    def test_offsets_rise_and_what_is_read_is_in_the_one_schema(self, backend: Backend) -> None:
+    def test_offsets_increase_and_records_have_the_schema(self, backend: Backend) -> None:
         for values in ["abc", "d", "efgh"]:
             append_foreign(backend, 0, *values)
         seen = 0
@@ -72,7 +72,7 @@ class ReadContract(ContractBase):
         with pytest.raises(ValueError, match=named):
             list(backend.read(0, requested))
 
-    def test_what_is_appended_while_reading_is_not_in_the_range(self, backend: Backend) -> None:
+    def test_append_during_a_read_is_not_in_the_range(self, backend: Backend) -> None:
         append_foreign(backend, 0, "a")
         append_foreign(backend, 0, "b")
         reading = backend.read(0, backend.bounds(0).range)
@@ -147,7 +147,7 @@ class ReadContract(ContractBase):
         assert backend.offset_since(0, 0) == first
         assert backend.offset_since(0, TIME_MS) == first
 
-    def test_any_records_come_back_as_they_went_in(self, new_backend: NewBackend) -> None:
+    def test_any_records_survive_a_round_trip(self, new_backend: NewBackend) -> None:
         @settings(max_examples=self.examples, deadline=None)
         @given(st.lists(record_batches(max_rows=8), min_size=1, max_size=3))
         def check(batches: list[pa.RecordBatch]) -> None:

@@ -95,7 +95,7 @@ class RefuseContract(ContractBase):
         with pytest.raises(NotRoutedError, match=rf"partition {partition}, but the log has 3 \(0 to 2\)"):
             run_job(backend, "job", {partition: ["a"]})
 
-    def test_a_record_larger_than_a_chunk_stops_the_job_and_a_larger_limit_resumes_it(self, backend: Backend) -> None:
+    def test_too_large_record_stops_the_job_until_the_limit_is_raised(self, backend: Backend) -> None:
         rows = {0: ["a", "b", "c", "x" * 200, "d"]}
         small = ChunkLimits(max_records=2, max_bytes=150, max_seconds=1_000)
         plan = pin_plan(backend, "job", END)

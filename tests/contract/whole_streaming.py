@@ -104,7 +104,7 @@ class WholeStreamContract(ContractBase):
         abort_group(backend, plan)
         assert everything(backend) == appended(FIRST) | {2: ["in between"]}
 
-    def test_a_batch_that_comes_again_is_verified(self, backend: Backend) -> None:
+    def test_replayed_atomic_batch_is_verified(self, backend: Backend) -> None:
         run_whole(backend, 0, FIRST)
         with self.reopen(backend) as other:
             held = run_whole(other, 0, FIRST, run="again")
@@ -118,9 +118,7 @@ class WholeStreamContract(ContractBase):
                 run_whole(other, 0, FIRST, run="late")
         assert everything(backend) == appended(FIRST, SECOND)
 
-    def test_what_an_attempt_left_in_a_partition_that_no_task_has_now_is_never_visible(
-        self, backend: Backend
-    ) -> None:
+    def test_rows_of_an_earlier_attempt_are_never_visible(self, backend: Backend) -> None:
         with self.reopen(backend) as killed:
             tasks(killed, begin(killed, 0), 0, FIRST)
         with self.reopen(backend) as other:
@@ -128,7 +126,7 @@ class WholeStreamContract(ContractBase):
             run_whole(other, 1, SECOND)
         assert everything(backend) == appended({0: FIRST[0]}, SECOND)
 
-    def test_what_was_aborted_meanwhile_is_not_committed_and_begins_anew(self, backend: Backend) -> None:
+    def test_aborted_batch_is_not_committed_and_restarts(self, backend: Backend) -> None:
         plan = begin(backend, 0)
         results = tasks(backend, plan, 0, FIRST)
         with self.reopen(backend) as other:
@@ -140,7 +138,7 @@ class WholeStreamContract(ContractBase):
             run_whole(other, 0, FIRST)
             assert everything(backend) == FIRST | {2: []}
 
-    def test_an_ordered_batch_goes_on_where_a_killed_attempt_came_to(self, backend: Backend) -> None:
+    def test_ordered_batch_resumes_after_a_killed_attempt(self, backend: Backend) -> None:
         ordered = partial(run_whole, order_by=["value"], limits=LIMITS)
         rows: Rows = {0: SORTED, 1: ["a"]}
         with self.reopen(backend) as killed, pytest.raises(InjectedFaultError):

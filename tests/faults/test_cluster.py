@@ -92,7 +92,7 @@ def test_a_speculative_copy_that_overtakes_its_original_leaves_one_copy_and_no_f
 
 
 @pytest.mark.parametrize("at", ["before", *full("staged", "linked")])
-def test_nothing_of_a_stopped_worker_is_seen_when_it_wakes_after_its_copy_has_put_all_rows(
+def test_worker_that_wakes_after_its_copy_shows_nothing(
     at: str, driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):
     source = write_input(tmp_path / "input", ROWS)

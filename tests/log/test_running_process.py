@@ -19,7 +19,7 @@ def test_one_that_runs_has_not_ended_and_one_that_was_killed_has():
     assert running_process.is_running(name) is False
 
 
-def test_another_process_that_got_the_same_id_is_not_taken_for_it():
+def test_process_with_a_reused_id_is_another():
     mine = running_process.name_of(os.getpid())
     assert running_process.is_running(mine)
     assert running_process.is_running(mine.rpartition("/")[0] + "/1") is False
