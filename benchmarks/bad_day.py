@@ -44,9 +44,9 @@ class Case:
     seconds: float
 
 
-def stands_still(seconds: float, node: int = 1) -> Case:
+def suspended(seconds: float, node: int = 1) -> Case:
     """Return a case in which a signal suspends the node."""
-    return Case(f"node {node} stands still for {seconds:.0f} s", node, KafkaNode.freeze, KafkaNode.thaw, seconds)
+    return Case(f"node {node} is suspended for {seconds:.0f} s", node, KafkaNode.freeze, KafkaNode.thaw, seconds)
 
 
 NOTHING = Case("nothing", 1, lambda _: None, lambda _: None, 0.1)
@@ -57,7 +57,7 @@ KILLED = Case(
     KafkaNode.restart,
     GONE_SECONDS,
 )
-ONE_BY_ONE = (NOTHING, *(stands_still(each) for each in STOPS), KILLED)
+ONE_BY_ONE = (NOTHING, *(suspended(each) for each in STOPS), KILLED)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--without-peer", action="store_true", help="ours alone")
     parser.add_argument("--nodes", type=int, default=1)
     given = parser.parse_args(argv)
-    cases = ONE_BY_ONE if given.nodes == 1 else [stands_still(NODE_STOPS_SECONDS, 1 + n) for n in range(given.nodes)]
+    cases = ONE_BY_ONE if given.nodes == 1 else [suspended(NODE_STOPS_SECONDS, 1 + n) for n in range(given.nodes)]
     spark = start_session(connector_jars())
     sides = {"ours": _append_routed} if given.without_peer else {"ours": _append_routed, "peer": _sink}
     failed = False

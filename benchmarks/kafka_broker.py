@@ -24,7 +24,7 @@ class Topics:
         self.address = address
         self._replication = replication
         self._admin = AdminClient({"bootstrap.servers": address})
-        self._looker = Consumer({"bootstrap.servers": address, "group.id": "none, for it only looks"})
+        self._consumer = Consumer({"bootstrap.servers": address, "group.id": "unused"})
         self._current: str | None = None
 
     def fresh(self, partitions: int = PARTITIONS) -> str:
@@ -47,8 +47,8 @@ class Topics:
         """Return the approximate number of records, committed or not. It includes transaction markers."""
         at = [TopicPartition(topic, each) for each in range(partitions)]
         try:
-            return sum(int(self._looker.get_watermark_offsets(each, _SECONDS)[1]) for each in at)
-        except KafkaException:  # the broker does not know the new topic yet
+            return sum(int(self._consumer.get_watermark_offsets(each, _SECONDS)[1]) for each in at)
+        except KafkaException:  # the broker has no metadata of the new topic yet
             return 0
 
     def options(self, topic: str, **more: str) -> dict[str, str]:

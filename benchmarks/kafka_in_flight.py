@@ -89,6 +89,6 @@ def _bare(address: str, topic: str, partition: int, in_flight: int, rows: pa.Tab
         for key, value in zip(keys, values, strict=True):
             producer.produce(topic, value, key, partition)
         if producer.flush(_SECONDS):
-            raise TimeoutError(f"records were not taken within {_SECONDS} s")
+            raise TimeoutError(f"records were not acknowledged within {_SECONDS} s")
 
     return append

@@ -62,7 +62,7 @@ class _Streams:
         for partition in range(new):
             self._producer.produce(self._topic, b"value", partition=partition)
         if self._producer.flush(_SECONDS):
-            raise TimeoutError(f"records were not taken within {_SECONDS} s")
+            raise TimeoutError(f"records were not acknowledged within {_SECONDS} s")
         return {side: self._one(side) for side in _FORMATS}
 
     def _one(self, side: str) -> _Restart:

@@ -130,7 +130,7 @@ def main() -> None:
     quantiles = statistics.quantiles(taken, n=100)
     worked = sum(seconds for _, seconds in results)
     print(
-        f"{len(taken) / seconds:,.0f} puts/s over {SHARDS} shards of {given.nodes} nodes, {given.under_way} under way"
+        f"{len(taken) / seconds:,.0f} puts/s over {SHARDS} shards of {given.nodes} nodes, {given.under_way} in flight"
     )
     print(f"p50 {quantiles[49]:.1f} ms, p99 {quantiles[98]:.1f} ms")
     print(f"{1e6 * worked / len(taken):.0f} us of the nodes' processor time a put, clients included")

@@ -88,8 +88,8 @@ def compare_many_jobs_on_kafka(topics: Topics, jobs: int, repeats: int) -> list[
 def _compare(where: str, sides: list[_Side], jobs: int, repeats: int) -> list[Result]:
     with open_log(sides[0].spec) as many, open_log(sides[1].spec) as few:
         open_p50s = _p50s([lambda: sides[0].append_to(many), lambda: sides[1].append_to(few)], _WARM_UP, repeats)
-    anew_p50s = _p50s([each.open_and_append for each in sides], 2, repeats)
-    found = {"open log": open_p50s, "log opened anew": anew_p50s}
+    reopened_p50s = _p50s([each.open_and_append for each in sides], 2, repeats)
+    found = {"open log": open_p50s, "reopened log": reopened_p50s}
     return [
         Result(f"append_once, p50, {where}, {how}: after {jobs:,} jobs / {FEW}", *p50s, "ms", "at least 0.91")
         for how, p50s in found.items()

@@ -39,21 +39,21 @@ def demonstrate(build: Path, show_log: bool) -> None:  # noqa: FBT001 - as `run`
     refuse_stale_writer(spark, log)
     show_state(spark, log, build / "demo" / "departures.png")
     shown = os.path.relpath(log)
-    console.print(f"\nDone in {time.monotonic() - began:.0f} s. The log is plain Parquet in {shown}. Look at it with")
+    console.print(f"\nDone in {time.monotonic() - began:.0f} s. The log is plain Parquet in {shown}. Inspect it with")
     say(f".venv/bin/spark-cas offsets {shown}", f".venv/bin/spark-cas progress {shown}")
 
 
 def refuse_stale_writer(spark: "SparkSession", log: str) -> None:
     """Show that the log rejects a writer that has not read the load."""
-    title("3. A stale writer", "it missed the load, and expects every partition to end at offset 0")
+    title("3. A stale writer", "it has not read the load, and expects every partition to end at offset 0")
     before = ends(log)
-    row = spark.sql("SELECT 'N14228' AS key, 'written without having seen the other flights' AS value")
+    row = spark.sql("SELECT 'N14228' AS key, 'written without the other flights' AS value")
     stale = route(row, log).write.format("conditional-log").mode("append").option("job", "stale")
     with expect_refusal():
         stale.option("expectedOffsets", '{"0": 0, "1": 0, "2": 0, "3": 0}').save(log)
     if ends(log) != before:
-        raise RuntimeError("the refused write left something in the log: this is a bug")
-    say("Nothing of it is in the log. Without the check it would have changed what it never read.")
+        raise RuntimeError("the rejected write changed the log: this is a bug")
+    say("The log is unchanged. Without the check, the writer would have changed a state that it had not read.")
 
 
 if __name__ == "__main__":

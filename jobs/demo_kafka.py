@@ -43,7 +43,7 @@ def demonstrate(build: Path, show_log: bool) -> None:  # noqa: FBT001 - as `run`
     began = time.monotonic()
     flights_2013 = write_flights(build)
     with KafkaBroker(CONF, measured=True) as broker:
-        console.print(f"A Kafka broker, as it comes from Apache, listens on {broker.bootstrap}.")
+        console.print(f"An unmodified Apache Kafka broker listens on {broker.bootstrap}.")
         spark = submitted_session("spark_cas demo on Kafka", show_log=show_log)
         try:
             flights = flights_into(f"kafka://{broker.bootstrap}/{TOPIC}", flights_2013)
@@ -54,13 +54,13 @@ def demonstrate(build: Path, show_log: bool) -> None:  # noqa: FBT001 - as `run`
             count_departures(spark, broker.bootstrap, TOPIC, build / "demo-kafka" / "checkpoint")
         finally:
             spark.stop()
-    console.print(f"\nDone in {time.monotonic() - began:.0f} s. The broker is gone; to try more, start one with")
+    console.print(f"\nDone in {time.monotonic() - began:.0f} s. The broker has stopped. To try more, start one with")
     say("make kafka")
 
 
 def refuse_load_after_foreign_records(spark: "SparkSession", bootstrap: str, flights: LoadRequest) -> None:
     """Show that a load is rejected if an ordinary producer appends after its plan was made."""
-    title("3. An ordinary producer barges in", "between the plan of another load and its first append")
+    title("3. An ordinary producer", "it appends between the plan of another load and the first append of the load")
     corrected = replace(flights, job="flights-2013-corrected")
     with open_log(flights.log) as log:
         plan = pin_plan(log, corrected.job, ExpectedOffsets("end"))
@@ -71,17 +71,17 @@ def refuse_load_after_foreign_records(spark: "SparkSession", bootstrap: str, fli
     with open_log(flights.log) as log:
         left = job_progress(log, corrected.job)
     if left or ends(flights.log) != before:
-        raise RuntimeError("the refused load left something in the topic: this is a bug")
-    say("Nothing of it is in the topic. Spark's own sink would have appended all of its rows behind them.")
+        raise RuntimeError("the rejected load changed the topic: this is a bug")
+    say("The load appended nothing. Spark's own sink would have appended all rows after those of the producer.")
 
 
 def produce_everywhere(bootstrap: str, partitions: int) -> None:
     """Append one record to each partition with an ordinary producer."""
     producer = Producer({"bootstrap.servers": bootstrap})
     for partition in range(partitions):
-        producer.produce(TOPIC, b"I was here first", b"somebody else", partition=partition)
+        producer.produce(TOPIC, b"earlier record", b"other producer", partition=partition)
     if producer.flush(PATIENCE_SECONDS):
-        raise RuntimeError("the broker took no record from an ordinary producer")
+        raise RuntimeError(f"the broker acknowledged not all records of the producer in {PATIENCE_SECONDS} seconds")
 
 
 if __name__ == "__main__":

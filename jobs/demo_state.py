@@ -20,20 +20,20 @@ FLIGHT = "time_hour STRING, origin STRING, dest STRING"
 
 def show_state(spark: "SparkSession", log: str, picture: Path) -> None:
     """Show the latest flight of each aircraft, the expected offsets of the next write, and a plot of the year."""
-    title("4. Read the state", "where each aircraft was last, and what the next write has to expect")
+    title("4. Read the state", "the latest flight of each aircraft, and the expected offsets of the next write")
     found = bootstrap(spark, log)
     flight = F.from_json(F.col("value").cast("string"), FLIGHT).alias("flight")
     state = found.state.select(F.col("key").cast("string").alias("aircraft"), flight, "partition", "offset")
     state = state.where("flight.time_hour IS NOT NULL").cache()
     print_state(state)
     say(
-        f"These and {state.count() - len(AIRCRAFT):,} more are the state of the log up to one bound. Whoever decides",
-        "something from it writes back with just these expected offsets, and is refused if anybody was faster:",
+        f"These and {state.count() - len(AIRCRAFT):,} more are the state of the log below these end offsets. A write",
+        "that depends on the state expects the same offsets. It is rejected if another writer appended first:",
         found.expected_offsets,
     )
     state.unpersist()
     plot_activity(found.records.select(flight).where("flight.time_hour IS NOT NULL"), picture)
-    say(f"What the fleet did over the year: {picture}")
+    say(f"Plot of the year: {picture}")
 
 
 def print_state(state: "DataFrame") -> None:

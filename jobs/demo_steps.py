@@ -35,7 +35,7 @@ def run(argv: Sequence[str], prog: str, description: str | None, demonstrate: Ca
     ``demonstrate`` takes the folder for its files, and whether to show Spark's log.
     """
     parser = parser_of(prog, description or "", "")
-    into = "where the flights and the log go; build unless given"
+    into = "folder for the flights and the log (default: build)"
     parser.add_argument("--into", type=Path, default=BUILD, metavar="FOLDER", help=into)
     given = parser.parse_args(argv)
 
@@ -86,8 +86,8 @@ def load(spark: "SparkSession", flights: LoadRequest) -> None:
     report = bulk_load(flights, lambda: spark, console)
     console.print(report.table())
     say(
-        f"{report.rows:,} rows in {report.seconds:.1f} s. Each chunk went in only where the plan expected",
-        "the log to end, and carries the record of how far the job has come.",
+        f"{report.rows:,} rows in {report.seconds:.1f} s. Each chunk was appended only at the end offset that the",
+        "plan expected. The log records the progress of the job with each chunk.",
     )
 
 
@@ -96,8 +96,8 @@ def load_again(spark: "SparkSession", flights: LoadRequest) -> None:
     title("2. Load again", "the same command, as a scheduler would retry it")
     report = bulk_load(flights, lambda: spark, console)
     say(
-        f"{report.appended_rows} rows appended in {report.seconds:.3f} s: the log knows that this job is complete.",
-        "A plain append would have stored every flight twice by now.",
+        f"{report.appended_rows} rows appended in {report.seconds:.3f} s: the log has recorded the job as complete.",
+        "A plain append would have stored every flight twice.",
     )
 
 
@@ -113,9 +113,9 @@ def say(*lines: str) -> None:
         console.print(f"   {line}", markup=False, soft_wrap=True)
 
 
-def title(what: str, why: str) -> None:
+def title(step: str, detail: str) -> None:
     """Print the title of a step."""
-    console.print(f"\n[bold]{what}[/bold]: {why}", soft_wrap=True)
+    console.print(f"\n[bold]{step}[/bold]: {detail}", soft_wrap=True)
 
 
 @contextmanager
@@ -127,6 +127,6 @@ def expect_refusal() -> Iterator[None]:
         refusal = error_from_text(str(error))
         if refusal is None:
             raise
-        console.print(Padding(Text(f"refused: {refusal}", style="yellow"), (0, 3)))
+        console.print(Padding(Text(f"rejected: {refusal}", style="yellow"), (0, 3)))
     else:
-        raise RuntimeError("what should have been refused was not: this is a bug")
+        raise RuntimeError("a step succeeded that had to be rejected: this is a bug")

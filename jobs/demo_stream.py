@@ -21,12 +21,12 @@ PATIENCE_SECONDS = 240
 
 def count_departures(spark: "SparkSession", bootstrap: str, topic: str, checkpoint: Path) -> None:
     """Run a windowed count with a watermark twice, and check that the second run appends nothing."""
-    title("5. A stream", "departures per day, counted from the topic as it was recorded, hour by hour, into another")
+    title("5. A stream", "count departures per day, from the topic into another topic")
     shutil.rmtree(checkpoint, ignore_errors=True)
     # A stream keeps state for each shuffle partition: Spark's default of 200 is too many for two cores.
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    spark.conf.set("spark.sql.adaptive.enabled", "false")  # unsupported in stateful streams: a warning each
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # stateful streams do not support it, and each warns
     into = {"kafka.bootstrap.servers": bootstrap, "topic": "departures", "partitions": "2", "job": "departures"}
     batches = run(spark, bootstrap, topic, into, checkpoint)
     address = f"kafka://{bootstrap}/departures"
@@ -34,10 +34,10 @@ def count_departures(spark: "SparkSession", bootstrap: str, topic: str, checkpoi
     before = ends(address)
     run(spark, bootstrap, topic, into, checkpoint)
     if ends(address) != before:
-        raise RuntimeError("the stream appended something again: this is a bug")
+        raise RuntimeError("the second run of the stream appended rows: this is a bug")
     say(
-        f"Each of its {batches} batches went in once; started again, the query appended nothing. A day is counted",
-        "when the watermark has passed it, so the last week of December still waits for flights of the new year.",
+        f"Each of its {batches} batches is stored once. When it was started again, the query appended nothing. A day",
+        "is counted after the watermark has passed it, so the last week of December is not counted yet.",
     )
 
 

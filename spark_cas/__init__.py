@@ -1,6 +1,6 @@
 """Conditional publish for Spark: DataFrames appended to a log exactly once, at the expected offset.
 
-Names load when they are asked for: `open_log` and all of the log work without pyspark.
+Names load at their first use, so `open_log` and the log work without pyspark.
 """
 
 from importlib import import_module

@@ -37,7 +37,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--one-by-one",
         action="store_true",
-        help="hand records to Kafka's client one by one, as where librdkafka's own functions are not found",
+        help="pass records to Kafka's client one by one, as if librdkafka's functions were not found",
     )
 
 

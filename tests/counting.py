@@ -32,7 +32,7 @@ def count_up(log: Backend, writer: int, increments: int) -> None:
                 values |= {row["key"]: int(row["value"]) for row in batch.to_pylist()}
             seen = end
         else:
-            msg = f"increment {number} of writer {writer} never came about"
+            msg = f"increment {number} of writer {writer} was rejected {MOST_REFUSALS} times"
             raise AssertionError(msg)
 
 

@@ -98,7 +98,7 @@ def test_a_backend_has_six_data_methods_and_twenty_to_write_in_all():
     assert public_methods(type("Wide", (Log,), {"trim": None})) == public_methods(Log) | {"trim"}
 
 
-def test_what_a_backend_need_not_write_is_there():
+def test_defaults_of_the_backend_exist():
     """A protocol's own body returns None, so a missing method would appear late, as a missing result."""
     for backend in (MemoryLog, ObjectLog, KafkaLog):
         for name in public_methods(backend):
@@ -152,7 +152,7 @@ def test_no_import_takes_that_of_pandas():
     assert "pandas" in imported_with(["pyarrow", "pandas"])
 
 
-def test_no_group_is_asked_for_by_an_admin_client():
+def test_no_admin_client_requests_a_group():
     """Its librdkafka crashes the process while a coordinator moves: docs/decisions/0002."""
     calls = [str(file) for file in PACKAGE.rglob("*.py") if "list_consumer_group_offsets" in file.read_text()]
     assert calls == []
@@ -214,7 +214,7 @@ def targets_without_comment(makefile: str) -> list[str]:
     return [name for name, rest in targets if not re.search(r" ## \w", rest)]
 
 
-def test_every_make_target_says_what_it_does():
+def test_every_make_target_has_a_description():
     assert targets_without_comment((ROOT / "Makefile").read_text()) == []
     assert targets_without_comment("env: x ## make it\nunit: env\n\tpytest\n") == ["unit"]
 
@@ -254,7 +254,7 @@ def test_no_file_names_a_machine_or_a_registry():
         ('"resolved": "https://mirror/azurite.tgz"', "a resolved address"),
     ],
 )
-def test_what_names_a_machine_or_a_registry_is_seen(text, what):
+def test_names_of_machines_and_registries_are_detected(text, what):
     assert foreign(text) == [what]
     assert foreign("build/work/log and s3://bucket/home/log") == []
 

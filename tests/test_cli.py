@@ -227,7 +227,7 @@ def test_expand_adds_partitions_and_refuses_what_adds_none(log, run):
     )
     code, _, told = run("expand", log, "--partitions", "4")
     assert code == 2
-    assert "has 4 partitions and was to be expanded to 4" in told
+    assert "has 4 partitions, and cannot be expanded to 4" in told
     code, _, told = run("expand", f"{log}-not-there", "--partitions", "4")
     assert code == 1
     assert f"there is no log at {log}-not-there" in told
@@ -252,7 +252,7 @@ def test_forget(log, run, monkeypatch):
         plan = opened.record_plan(plan_of(opened, "load-2"))
         complete_job(opened, plan, ())
     code, _, said = run("forget", "load-2", log)
-    assert (code, "was at work within the last hour" in said) == (2, True)
+    assert (code, "ran within the last hour" in said) == (2, True)
     an_hour_later(monkeypatch)
     code, said, _ = run("forget", "load-2", log)
     assert code == 0

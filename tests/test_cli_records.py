@@ -75,7 +75,7 @@ def test_read_shows_a_line_for_each_record(log):
     with open_log(log) as opened:
         opened.trim(0, 4)
     assert keys_in(shown("read", log, "--partition", "0", "--limit", "1")) == ["4"]
-    assert "the partition keeps 4 to 8" in refused(*part, "--from", "3")
+    assert "the partition has 4 to 8" in refused(*part, "--from", "3")
     assert "0 <= base_offset <= end_offset" in refused(*part, "--from", "7", "--to", "6")
     assert "give --partition" in refused("read", log, "--to", "5")
     assert "the log has 2" in refused("tail", log, "--partition", "2")
@@ -165,7 +165,7 @@ def test_commands_reject_options_that_they_do_not_apply(log):
     assert "maxOffsetsPerTrigger" in rejection("read", log, *named("maxOffsetsPerTrigger=1"))
 
 
-def test_json_says_exactly_what_a_record_holds(log):
+def test_json_has_the_exact_record(log):
     odd, far = map(json.loads, shown("read", log, "--json", "--partition", "1"))
     assert odd == {
         "partition": 1,
@@ -254,7 +254,7 @@ def followed(log, monkeypatch, capsys):
     return followed
 
 
-def test_tail_says_which_offsets_were_trimmed_before_it_showed_them(log, followed):
+def test_tail_reports_offsets_that_were_trimmed(log, followed):
     def append_and_trim():
         with open_log(log) as opened:
             append_foreign(opened, 0, "8", "9")
@@ -282,7 +282,7 @@ def test_tail_of_a_log_that_lost_records_ends_with_an_error(log, followed, monke
     assert ends == [Bounds(0, 6)]
 
 
-def test_all_partitions_are_asked_at_once(log, monkeypatch):
+def test_all_partitions_are_read_concurrently(log, monkeypatch):
     asked = []
     bounds_of = ObjectLog.bounds_of
 
@@ -305,7 +305,7 @@ def test_tail_follows(tmp_path):
 
 
 @pytest.mark.kafka
-def test_tail_of_a_topic_finds_records_behind_markers_and_aborted_ones(broker):
+def test_tail_of_a_topic_shows_records_after_markers_and_aborted_ones(broker):
     topic = clients.create_topic(broker.bootstrap)
     address = f"kafka://{broker.bootstrap}/{topic}"
     with open_log(address) as opened:

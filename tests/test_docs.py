@@ -1,4 +1,4 @@
-"""The documentation names only things that exist. spark/test_examples.py runs its examples in Python and SQL."""
+"""The documentation names only existing files, links and names. spark/test_examples.py runs its examples."""
 
 import re
 import shlex

@@ -18,7 +18,7 @@ def is_free(port):
         return True
 
 
-def test_a_port_is_held_from_before_anybody_listens_until_it_is_let_go_of():
+def test_port_is_reserved_until_it_is_released():
     with held_ports(2) as ports:
         assert len({*ports}) == 2
         assert [*map(is_free, ports)] == [False, False]

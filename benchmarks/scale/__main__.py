@@ -29,10 +29,10 @@ REQUESTS = "requests"
 def main(argv: Sequence[str]) -> int:
     """Run the selected parts, print tables, write scale.json and draw pictures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--quick", action="store_true", help="small sizes: to try it, not to quote it")
+    parser.add_argument("--quick", action="store_true", help="small sizes, only to check that it runs")
     every = (*PARTS, REQUESTS)
     parser.add_argument("--only", nargs="+", choices=every, default=every, metavar="PART", help=", ".join(every))
-    into = "where the input, what is measured, scale.json and the pictures go; build unless given"
+    into = "folder for the input, the logs, scale.json and the pictures (default: build)"
     parser.add_argument("--into", type=Path, default=BUILD, metavar="FOLDER", help=into)
     given = parser.parse_args(argv)
     build = given.into.absolute()

@@ -69,11 +69,11 @@ def grow_chunks(scratch: Path, sizes: Mapping[int, int], repeats: int) -> list[S
     logs = {size: _make(scratch / f"chunks-{size}", size) for size in sizes}
     steps = {
         "open a log": lambda log: log.open(),
-        "find its end, opened anew": lambda log: log.find_end(),
-        "claim for a new job, opened anew": lambda log: log.claim(log.fresh),
-        "claim for the job that goes on, opened anew": lambda log: log.claim(log.plan),
-        "append, open log": lambda log: log.append(),
-        "read the newest chunk, open log": lambda log: log.follow(),
+        "open a log and find its end": lambda log: log.find_end(),
+        "open and claim for a new job": lambda log: log.claim(log.fresh),
+        "open and claim for the existing job": lambda log: log.claim(log.plan),
+        "append to an open log": lambda log: log.append(),
+        "read the newest chunk of an open log": lambda log: log.follow(),
     }
     works = {name: {size: _bound(step, log) for size, log in logs.items()} for name, step in steps.items()}
     everything = {"read all records": {size: log.read_all for size, log in logs.items()}}

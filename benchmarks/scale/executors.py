@@ -23,7 +23,7 @@ from tools.ports import held_ports
 _HOST = "127.0.0.1"
 _UP_WITHIN_SECONDS = 60
 _ENDS_WITHIN_SECONDS = 20
-_LOOKS_EVERY_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _MEMORY = "2g"
 
 
@@ -114,5 +114,5 @@ def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int) -> None:
         with socket.socket() as probe:
             if probe.connect_ex((_HOST, port)) == 0:
                 return
-        time.sleep(_LOOKS_EVERY_SECONDS)
-    raise TimeoutError("the master of the cluster did not come up")
+        time.sleep(_POLL_SECONDS)
+    raise TimeoutError(f"the master of the cluster did not listen within {_UP_WITHIN_SECONDS} s")

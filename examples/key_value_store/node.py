@@ -54,7 +54,7 @@ class Node:
             log: An address for `open_log`, or a function that opens the log. The node calls it once for each shard.
             address: The name of this node, which other nodes see.
             folder: The folder of the snapshots, only for this node. If it does not exist, the node creates it.
-            nodes: The addresses of all nodes. They have to be the same at each node.
+            nodes: The addresses of all nodes. They must be the same at each node.
             shards: The shards that the node follows and may lead; by default all.
             settings: The settings for `open_log`, if ``log`` is an address.
 
@@ -165,7 +165,7 @@ class Node:
     ) -> "Future[dict[bytes, int]]":
         """Start to write keys of one shard, all or none, and return a future with the new versions.
 
-        The arguments are those of `transact`, but the keys have to be in one shard. The future has the version of
+        The arguments are those of `transact`, but the keys must be in one shard. The future has the version of
         each key, or raises the errors of `put`. A caller can cancel it until the shard starts the write. Callbacks of
         the future run in the thread of the shard, so they must be short and must not call this node.
 

@@ -143,8 +143,7 @@ def require_named_as_now(wanted: ExpectedOffsets, expansions: Sequence[Expansion
     named = [partition for partition, _ in wanted.offsets]
     if any(named == [*range(each.before)] for each in expansions):
         raise LayoutChangedError(
-            f"the expected offsets name {len(named)} partitions, as many as the log had before partitions were "
-            f"added; now it has {partitions}. Offsets from before say nothing of what was written to the new ones. "
-            f"Nothing was appended. Bootstrap again and decide anew, or name all {partitions} partitions (null for "
-            f"no check)."
+            f"the expected offsets name {len(named)} partitions, as many as the log had before an expansion. Now it "
+            f"has {partitions}, and the old offsets do not cover the new ones. Nothing was appended. Bootstrap again "
+            f"and compute the rows from the new state, or name all {partitions} partitions (null for no check)."
         )

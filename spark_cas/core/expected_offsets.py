@@ -28,7 +28,7 @@ class ExpectedOffsets:
         if not isinstance(given, _Pairs) or not given:
             raise OptionError(
                 "expected offsets must be 'end', 'none' or a JSON object from partition to offset, "
-                'such as {"0": 17, "3": null}; what was given is none of these.'
+                'such as {"0": 17, "3": null}, but the value is none of these.'
             )
         offsets = dict(_parse_entry(key, value) for key, value in given)
         if len(offsets) < len(given):

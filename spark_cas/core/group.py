@@ -81,6 +81,6 @@ def outcome_from_json(text: str | bytes, group: str) -> GroupOutcome:
         return GroupOutcome(fields["committed"] is True, tuple((int(at), int(end)) for at, end in fields["ends"]))
     except (KeyError, TypeError, ValueError):
         raise FormatError(
-            f"the outcome of group {group} is not what this spark_cas writes. Was it written by a newer version, or "
-            f"does another program write there?"
+            f"the outcome of group {group} is not in the format of this spark_cas. Either a newer version or another "
+            f"program wrote it."
         ) from None

@@ -113,8 +113,8 @@ def load_locks_from_json(text: str | bytes) -> LoadLocks:
         return LoadLocks(int(fields["number"]), tuple(_lock(each) for each in fields["held"]))
     except (AttributeError, KeyError, TypeError, ValueError):
         raise FormatError(
-            "the locks of the log are not what this spark_cas writes. Were they written by a newer version, or does "
-            "another program write there?"
+            "the locks of the log are not in the format of this spark_cas. Either a newer version or another program "
+            "wrote them."
         ) from None
 
 

@@ -30,8 +30,9 @@ def multiset_digest(records: pa.Table) -> str:
     3. its timestamp in milliseconds since 1970 UTC, -2**63 for null
     4. the number of its headers, 0 for null
     5. the bytes of its key, then those of its value
-    6. for each header: the length of its key in UTF-8 bytes, -1 for null, -2 when the header itself is null; the
-       length of its value in bytes, -1 for null; the bytes of its key, then those of its value
+    6. for each header, the length of its key in UTF-8 bytes, -1 for null, -2 for a header that is null itself
+    7. then the length of its value in bytes, -1 for null
+    8. then the bytes of its key, and those of its value
 
     Args:
         records: Rows in the schema `RECORDS`.

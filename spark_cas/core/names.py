@@ -17,7 +17,7 @@ def check_name(name: str, what: str) -> str:
     """
     if _NAME.fullmatch(name) is None or name in (".", ".."):
         raise OptionError(
-            f"{what} must be 1 to {LONGEST_NAME} of the characters A-Z a-z 0-9 . _ - and not '.' or '..'; "
-            "what was given is not. Choose another name."
+            f"{what} must be 1 to {LONGEST_NAME} of the characters A-Z a-z 0-9 . _ - and not '.' or '..'. "
+            "Choose another name."
         )
     return name

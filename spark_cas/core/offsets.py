@@ -78,7 +78,7 @@ class Bounds:
         """Raise ValueError unless the partition retains all of a range."""
         if offsets.base_offset < self.start_offset or offsets.end_offset > self.end_offset:
             msg = (
-                f"offsets {offsets.base_offset} to {offsets.end_offset} were asked for, but the partition keeps "
-                f"{self.start_offset} to {self.end_offset}. Ask for offsets within these."
+                f"offsets {offsets.base_offset} to {offsets.end_offset} were requested, but the partition has "
+                f"{self.start_offset} to {self.end_offset}. Request offsets within this range."
             )
             raise ValueError(msg)

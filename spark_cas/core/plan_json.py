@@ -77,8 +77,8 @@ def recorded_completion(text: str, job: str) -> Completion:
 
 def _foreign(what: str) -> FormatError:
     return FormatError(
-        f"{what} in the registry is not what this spark_cas writes. Was it written by a newer version, or does "
-        f"another program write there?"
+        f"{what} in the registry is not in the format of this spark_cas. Either a newer version or another program "
+        f"wrote it."
     )
 
 

@@ -35,8 +35,8 @@ def expand_log(log: Backend, partitions: int) -> Layout:
     if intent is None:
         if partitions <= layout.partitions:
             raise OptionError(
-                f"the log has {layout.partitions} partitions and was to be expanded to {partitions}: partitions can "
-                f"only be added. Name a larger count; if this one is what you want, there is nothing to do."
+                f"the log has {layout.partitions} partitions, and cannot be expanded to {partitions}. The partition "
+                f"count can only grow. Name a larger count."
             )
         if partitions > MOST_PARTITIONS:
             raise OptionError(
@@ -49,12 +49,12 @@ def expand_log(log: Backend, partitions: int) -> Layout:
     if intent.partitions != partitions:
         if finished:
             raise LayoutChangedError(
-                f"somebody else has just expanded the log to {intent.partitions} partitions. If that is not enough, "
-                f"expand it again."
+                f"another process has just expanded the log to {intent.partitions} partitions. To add "
+                f"more, expand it again."
             )
         raise LayoutChangedError(
-            f"somebody else is expanding the log to {intent.partitions} partitions, or began to and was interrupted. "
-            f"Finish that by expanding to {intent.partitions}, then expand further."
+            f"another process is expanding the log to {intent.partitions} partitions, or was interrupted. Expand it "
+            f"to {intent.partitions} first, then further."
         )
     if not finished:
         # A finished expansion may already have writers of the new layout.

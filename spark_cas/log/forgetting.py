@@ -137,9 +137,9 @@ def _require_safe(kept: Kept, now_ms: int) -> None:
         what = f"job {job!r} is not complete; the same load, run again, completes it"
     elif now_ms - kept.newest_ms < _QUIET_MS:
         raise OptionError(
-            f"job {job!r} was at work within the last hour, and a task that its driver lost sight of may still be: "
-            f"without what is recorded it could append its rows a second time. Nothing was removed. Do it an hour "
-            f"after the job ended, or now with --force if you know that none of its tasks runs."
+            f"job {job!r} ran within the last hour, and one of its tasks may still run. Without the records of the "
+            f"job, the task could append its rows a second time. Nothing was removed. Run this command an hour after "
+            f"the end of the job. If no task runs, use --force."
         )
     else:
         return

@@ -154,10 +154,10 @@ class MemoryLog(Backend):
                     continue
                 if ahead is None:
                     return append(at)
-            if not wait.again("what lies ahead is not decided"):
+            if not wait.again("an atomic load is open"):
                 raise UndecidedError(
-                    f"partition {partition}: a load that appends as a whole did not come to its end. Nothing of this "
-                    f"chunk is in the log. Run the same job again once that one is complete."
+                    f"partition {partition}: an atomic load is open, and blocks this append. No row of this chunk is "
+                    f"in the log. Run the same job again after the load is complete."
                 )
 
     def _decide(self, group: str, text: str) -> str:

@@ -42,9 +42,7 @@ class LogSpec:
         try:
             parts = urlsplit(address)
         except ValueError:
-            raise OptionError(
-                "the address of a log must be a directory or a URL, and what was given is none."
-            ) from None
+            raise OptionError("the address of a log must be a directory or a URL, but is neither.") from None
         scheme = parts.scheme.lower()
         if len(scheme) <= 1 or scheme == "file":
             path = unquote(address[len("file:") :].removeprefix("//")) if scheme == "file" else address
@@ -58,7 +56,7 @@ class LogSpec:
         if scheme not in (*CLOUD_SCHEMES, "memory"):
             raise OptionError(
                 "the address of a log must be a directory or a URL that begins with file:, memory:, "
-                f"{', '.join(f'{each}:' for each in CLOUD_SCHEMES)}. What was given begins otherwise."
+                f"{', '.join(f'{each}:' for each in CLOUD_SCHEMES)}. This one has another scheme."
             )
         if parts.password or parts.query or parts.fragment:
             raise OptionError(

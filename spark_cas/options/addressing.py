@@ -10,19 +10,18 @@ from spark_cas.options.selection import Selection
 from spark_cas.options.topic_partitions import TopicPartition
 
 _BOTH_WAYS = (
-    "Give the one: load('/data/logs/flights') or save('/data/logs/flights') for a directory or object store. Or the "
-    "other: option('kafka.bootstrap.servers', 'host:9092') with option('topic', 'flights') for a topic."
+    "For a directory or object store, use load('/data/logs/flights') or save('/data/logs/flights'). For a topic, use "
+    "option('kafka.bootstrap.servers', 'host:9092') with option('topic', 'flights')."
 )
 
 _IN_SQL = (
-    "In SQL, where Spark hands on no option of a table, at each use: SELECT * FROM t WITH "
-    "(path='/data/logs/flights'), INSERT INTO t WITH (path='/data/logs/flights', job='load-1') SELECT key, value, "
-    "partition FROM routed, where t has just these columns and routed is a view of a routed frame: docs/spark.md."
+    "In SQL, Spark does not pass the options of a table, so add them to each use: SELECT * FROM t WITH "
+    "(path='/data/logs/flights'). To write, use INSERT INTO t WITH (path='/data/logs/flights', job='load-1') SELECT "
+    "key, value, partition FROM routed. Here t has exactly these columns, and routed is a view of a routed frame. "
+    "See docs/spark.md."
 )
 
-NO_ADDRESS = (
-    f"there is neither path nor kafka.bootstrap.servers, so it is not said where the log is. {_BOTH_WAYS} {_IN_SQL}"
-)
+NO_ADDRESS = f"the options have no address of a log: neither path nor kafka.bootstrap.servers. {_BOTH_WAYS} {_IN_SQL}"
 
 
 _NO_NAME = "-"
@@ -44,7 +43,7 @@ class Named:
         values = (self.topic, self.subscribe, self.subscribe_pattern, self.assign)
         given = [option for option, value in zip(options, values, strict=True) if value is not None]
         if len(given) > 1:
-            raise OptionError(f"the options {' and '.join(given)} are given, and each says what is read. Give one.")
+            raise OptionError(f"the options {' and '.join(given)} both name topics. Use one of them.")
         return given[0] if given else None
 
     def topics(self) -> tuple[str, ...]:
@@ -65,13 +64,13 @@ def selection_of(path: str | None, servers: str | None, named: Named) -> Selecti
         return _at_path_of(path, servers, given, named)
     if servers is None:
         if given is not None:
-            raise OptionError(f"the option {given} is given without kafka.bootstrap.servers. {_BOTH_WAYS}")
+            raise OptionError(f"the option {given} needs the option kafka.bootstrap.servers. {_BOTH_WAYS}")
         return None
     if given is None:
         raise OptionError(
-            "the option kafka.bootstrap.servers is given without topic. Give option('topic', 'flights'); a read also "
-            "takes subscribe, subscribePattern or assign. Without these options, only a batch write can use the "
-            "topics in the column topic of its DataFrame: pass both to spark_cas.route first."
+            "the option kafka.bootstrap.servers needs a topic. Add option('topic', 'flights'), or for a read "
+            "subscribe, subscribePattern or assign. Only a batch write can use the topics in the column topic of its "
+            "DataFrame: pass the options and the DataFrame to spark_cas.route first."
         )
     topics = named.topics()
     specs = [kafka_spec(servers, topic, {}) for topic in topics or (_NO_NAME,)]
@@ -82,15 +81,15 @@ def _at_path_of(path: str, servers: str | None, given: str | None, named: Named)
     """Return the log at a path, of which ``assign`` may select some partitions."""
     if given == "subscribePattern":
         raise OptionError(
-            "the options path and subscribePattern are both given, and a path is one log. Load each path and union "
-            "what was read, or give kafka.bootstrap.servers in place of the path."
+            "the options path and subscribePattern cannot be combined, because a path is one log. Load each path and "
+            "union the DataFrames, or use kafka.bootstrap.servers instead of the path."
         )
     if servers is not None or given not in (None, "assign"):
         other = given if servers is None else "kafka.bootstrap.servers"
-        raise OptionError(f"the options path and {other} are both given, and a log is in one place. {_BOTH_WAYS}")
+        raise OptionError(f"the options path and {other} cannot be combined: each names a log. {_BOTH_WAYS}")
     spec = _at_path(path)
     if named.topics() not in ((), (spec.topic,)):
-        raise OptionError(f"option assign must name {spec.topic}, the log at this path, and no other; it does not.")
+        raise OptionError(f"option assign names other logs than {spec.topic}, the log at the path. Name only that.")
     return Selection(spec, (spec.topic,), assigned=named.assign or ())
 
 
@@ -98,7 +97,7 @@ def _at_path(path: str) -> AnySpec:
     spec = parse_address(path)
     if spec.url.lower().startswith("memory:"):
         raise OptionError(
-            "a log in memory lives in one process, and Spark's tasks run in others. Give a directory or the URL of "
+            "a log in memory exists in one process, but Spark's tasks run in others. Use a directory or the URL of "
             "an object store."
         )
     check_name(spec.topic, "the last part of a log's address")

@@ -81,8 +81,8 @@ class ReadLimit:
         if self.or_latest:
             return bounds.end_offset
         raise OptionError(
-            f"option {self.option} asks for records of {at} from {time_ms} ms since 1970 on, and all that it has are "
-            f"older. Name an earlier time, or give startingOffsetsByTimestampStrategy=latest to begin at the end."
+            f"option {self.option} is {time_ms} ms since 1970, but all records of {at} are older. Name an earlier "
+            f"time, or set startingOffsetsByTimestampStrategy=latest to begin at the end."
         )
 
 
@@ -118,12 +118,12 @@ class ReadRange:
             if offset > bounds.end_offset:
                 if self.seen:
                     raise TruncatedError(
-                        f"{at} ends at {bounds.end_offset}, and it is to be read up to offset {offset}, which it had "
-                        f"when that was asked for: the log lost records. Find out why, then bootstrap again."
+                        f"{at} ends at {bounds.end_offset}, but the read was planned up to offset {offset}: the log "
+                        f"lost records. Find the cause, then bootstrap again."
                     )
                 raise OptionError(
-                    f"option {option} says {offset} for {at}, which ends at {bounds.end_offset}. Has the topic been "
-                    f"recreated? Name an offset that is there, or -1 for the end."
+                    f"option {option} is {offset} for {at}, which ends at {bounds.end_offset}. Check whether the "
+                    f"topic was recreated. Name an existing offset, or -1 for the end."
                 )
         if end < bounds.start_offset == start:
             start = 0  # "earliest", but the requested end was trimmed
@@ -150,8 +150,8 @@ def kept(at: TopicPartition, wanted: OffsetRange, start_offset: int, *, fail_on_
         return wanted
     if fail_on_data_loss and len(wanted):
         raise TrimmedError(
-            f"{at}: offsets {wanted.base_offset} to {start_offset - 1}, which the read asks for, are not kept any "
-            f"more. Read from offset {start_offset} on, or give failOnDataLoss=false to read what is left."
+            f"{at}: the read begins with offsets {wanted.base_offset} to {start_offset - 1}, which were deleted. "
+            f"Start at offset {start_offset}, or set failOnDataLoss=false to read the existing records."
         )
     return OffsetRange(start_offset, max(start_offset, wanted.end_offset))
 

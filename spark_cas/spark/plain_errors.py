@@ -48,7 +48,7 @@ def _told_alone() -> Iterator[None]:
     try:
         yield
     except ConditionalLogError:
-        _LOG.debug("what Spark called ended in an error", exc_info=True)
+        _LOG.debug("a call from Spark raised an error", exc_info=True)
         if TRACEBACK not in os.environ and _within_worker():
             # Spark sets it for spark.sql.execution.pyspark.udf.hideTraceback.enabled, and reads it when it sends the
             # error to the JVM. After that the worker exits.

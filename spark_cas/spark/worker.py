@@ -18,9 +18,9 @@ _MANY_MODULES = 100
 _COMMITS = "pyspark.sql.worker.python_streaming_sink_runner"
 
 _NOT_SHARED = (
-    "the driver planned with a log that this worker does not see under the same address. A log in a local directory "
-    "needs one that all workers share: put it on a shared mount or into an object store. If instead it was deleted "
-    "or recreated meanwhile, read it anew; a write into the new one needs another job name."
+    "the driver planned with a log that this worker does not find at the same address. All workers need access to "
+    "the directory of a log: use a shared mount or an object store. If the log was deleted or recreated meanwhile, "
+    "read the new log, and use another job name to write to it."
 )
 
 

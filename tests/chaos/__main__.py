@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--minutes", type=float, default=1.0)
     length.add_argument("--seconds", type=float)
-    parser.add_argument("--faults", nargs="+", metavar="KIND", default=(), help="of faults, where not all are wanted")
+    parser.add_argument("--faults", nargs="+", metavar="KIND", default=(), help="kinds of faults (default: all)")
     parser.add_argument(
         "--sessions", type=int, default=1, help=f"of each client, where it is one of {' or '.join(STORES)}"
     )

@@ -22,7 +22,7 @@ class Beside:
         self._thread: Thread | None = None
 
     def begin(self, target: str, act: Callable[[Backend], None]) -> tuple[str, Undo] | None:
-        """Begin, as a fault does; the action ends by itself. Return None if the previous one is still running."""
+        """Begin the action, which ends without a call. Return None if the previous one is still running."""
         if self._thread is not None and self._thread.is_alive():
             return None
         self._thread = Thread(target=self._act, args=(act,), name="beside", daemon=True)

@@ -24,9 +24,9 @@ WRITING = (
 """The requests of a writer. The commit has the same weight as all others together, because a lost response to it is
 most likely to cause a violation."""
 LOSING = tuple(api for api in WRITING if api not in {Api.ADD_PARTITIONS_TO_TXN, Api.ADD_OFFSETS_TO_TXN})
-"""The requests that may lose a response on a connection that stays open. The other two are left out: if the response
-to one of them is lost and the response to the following abort is not, librdkafka (2.16) fails an assertion when
-the client closes, which ends the process. A real network does not cause this."""
+"""The requests that may lose a response on a connection that stays open. The other two are left out.
+If one of them loses its response and the following abort does not, librdkafka (2.16) fails an assertion when the
+client closes, and the process ends. A real network does not cause this."""
 _A_FEW = (1, 2, 3)
 ALL = (None,)
 """The rule applies for as long as the fault lasts, so a client may give up its request."""

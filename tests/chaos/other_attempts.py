@@ -26,7 +26,7 @@ _PACES = 2
 
 
 class OtherAttempts:
-    """The operations of one such client. Each attempt is an operation of its own, of the writer's job."""
+    """The operations of one such client. Each attempt is a separate operation of the writer's job."""
 
     def __init__(self, log: Backend, world: World, recorder: Recorder, seed: int) -> None:
         self._log = log

@@ -16,7 +16,7 @@ from tests.mutants.planting import Defect, chosen, copied_tree, listed, planted
 
 _RUN_SECONDS = 700
 _VIOLATION = re.compile("  property [1-9]")
-"""Property 0 does not count: a process that ended by itself, or did not end, needs an explanation first."""
+"""Property 0 does not count: a process that exited without a fault, or did not exit, needs an explanation first."""
 _VERDICT = "verdict: "
 _TAIL = 3000
 

@@ -64,7 +64,7 @@ class ClientProcess:
 
     def kill(self) -> None:
         if self._process is not None:
-            if self._process.poll() is None:  # keep the complaint of a process that ended by itself
+            if self._process.poll() is None:  # keep the complaint of a process that exited without a fault
                 self._killed_pid = self._process.pid
             self._send(signal.SIGKILL)
             self._process.wait(_KILLED_SECONDS)

@@ -19,34 +19,35 @@ _README = """# Chaos on {backend}, seed {seed}, {seconds:.0f} s
 {lines}
 ```
 
-| file | what it is |
+| file | content |
 | --- | --- |
 | `timeline.html` | the run as a page for a browser: a row for each process, operations as bars, faults as bands |
 | `history/NAME.jsonl` | the operations of each client: a line at the start of an operation, and another for its result; `nemesis.jsonl` has the faults |
-| `records/PARTITION.jsonl` | the records in the log after the last fault had ended: offset, key, value |
+| `records/PARTITION.jsonl` | the records of the log after the end of the last fault: offset, key, value |
 | `schedule.json` | the faults that the seed selects, in seconds since the start |
 | `violations.txt` | the violations, by the numbers in `tests/history/check_log.py`, and 16: Porcupine finds no linearization of the replies to clients of the key-value store; 17: two loads held the lock of a partition at the same time; 18: see `tests/chaos/spark/judging.py`; 19: see `tests/chaos/kv/written.py`; empty if there is none |
-| `NAME.out` | the output of a client process: warnings of waits, and its error if it failed |
+| `NAME.out` | the output of a client process: warnings of waits, and its error if it fails |
 | `spark/` | for a run with Spark: the output of the master and the workers, and for each worker the output of its executors by application |
 
 How to read a violation: it names a job, such as `w2-17`, the 17th append of client w2. `grep '"w2-17"' history/*.jsonl`
-shows each attempt with its result. `grep w2-17/ records/*.jsonl` shows its records, and the timeline the faults at that
-moment. For the key-value store, a violation names keys: `grep KEY history/*.jsonl records/*.jsonl`. The seed repeats the schedule, not the interleaving: run it a few times.
-`ok`, `fail` and `info` are Jepsen's: the operation succeeded, it definitely failed, its outcome is unknown.
+shows each attempt with its result. `grep w2-17/ records/*.jsonl` shows its records. The timeline shows the faults at
+that moment. A violation of the key-value store names keys: `grep KEY history/*.jsonl records/*.jsonl`. The seed
+repeats the schedule but not the interleaving, so run it a few times. The outcomes are those of Jepsen: `ok` succeeded,
+`fail` definitely failed, and `info` is unknown.
 """  # noqa: E501 - the lines of a table
 
 
 def lines(outcome: Outcome) -> list[str]:
     """Return the summary of the run."""
     counts = outcome.counts
-    told = ", ".join(f"{name} {event} {count}" for (name, event), count in sorted(counts.items()))
+    events = ", ".join(f"{name} {event} {count}" for (name, event), count in sorted(counts.items()))
     records = sum(map(len, outcome.log.values()))
     return [
         f"seed {outcome.seed} on {outcome.backend} for {outcome.seconds:.0f} s",
-        f"operations {sum(counts.values())}: {told}; told {_each(outcome.kinds)}",
+        f"operations {sum(counts.values())}: {events}; errors {_each(outcome.kinds)}",
         f"records {records} in {len(outcome.log)} partitions",
         f"faults {sum(outcome.struck.values())}: {_each(outcome.struck)}",
-        f"verdict: {'NOT AS PROMISED' if outcome.violations else 'as promised'}",
+        f"verdict: {'VIOLATIONS' if outcome.violations else 'no violation'}",
         *(f"  {each}" for each in outcome.violations[:_SHOWN]),
     ]
 

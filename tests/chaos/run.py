@@ -113,7 +113,7 @@ def _strike(
         wait_until(
             lambda: stopping.is_set() or _have_begun(everybody, history),
             START_SECONDS,
-            lambda: "the clients did not begin",
+            lambda: "the clients did not start",
         )
         nemesis.run(planned, seconds, stopping)
         stopping.set()
@@ -126,7 +126,7 @@ def _have_begun(clients: Sequence[Victim], history: Path) -> bool:
 
 
 def _watch(clients: Sequence[Victim], stopping: Event) -> None:
-    """End the run when a client has ended by itself. `end` reports its complaint."""
+    """End the run when a client has exited without a fault. `end` reports its complaint."""
 
     def watch() -> None:
         while not stopping.wait(0.2):

@@ -13,7 +13,7 @@ _SECONDS_BESIDE = 300
 
 
 def run_side_by_side(backend: str, seeds: Sequence[int], seconds: int, into: Path) -> list[Path]:
-    """Run each seed in a process of its own, and return the folders of the runs.
+    """Run each seed in a separate process, and return the folders of the runs.
 
     Raises AssertionError with the violations, or TimeoutExpired.
     """

@@ -18,12 +18,12 @@ def asked_by(client, topic="flights"):
 
 
 @pytest.mark.parametrize("client", [*WRITERS, *OTHER_ATTEMPTS, *NODES, "loader", STREAMER])
-def test_whoever_appends_may_be_told_what_is_old(client):
+def test_appending_clients_may_get_outdated_responses(client):
     outdated = Outdated([], "flights")
     assert outdated.concerns(asked_by(client))
     assert not outdated.concerns(asked_by(client, "flights.spark-cas"))
 
 
 @pytest.mark.parametrize("client", [*READERS, "broker-1-fetcher-0"])
-def test_readers_and_brokers_are_told_what_is(client):
+def test_readers_and_brokers_get_current_responses(client):
     assert not Outdated([], "flights").concerns(asked_by(client))

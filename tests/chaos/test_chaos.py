@@ -43,7 +43,7 @@ def look_at(left: Path) -> list[Operation]:
     assert any(each.name == "append" and each.outcome == OK for each in history)
     assert any(each.name == "read" and each.outcome == OK and each.result["seen"]["0"][1] for each in history)
     assert any(each.name == "fault" and each.outcome == OK for each in history)
-    assert "verdict: as promised" in (left / "README.md").read_text()
+    assert "verdict: no violation" in (left / "README.md").read_text()
     page = (left / "timeline.html").read_text()
     assert all(f">{name}</text>" in page for name in ("w1", "r1", "expand"))
     assert "http" not in page.replace("http ", "")
@@ -53,7 +53,7 @@ def look_at(left: Path) -> list[Operation]:
 
 
 @pytest.mark.parametrize("last", [(FAIL, {"kind": "CONFLICT"}), (INFO, {"kind": "CHUNK_DAMAGED"})])
-def test_another_attempt_ends_what_it_began(tmp_path, monkeypatch, last):
+def test_another_attempt_ends_the_load_that_it_began(tmp_path, monkeypatch, last):
     """An atomic load that no client completes blocks all others for 15 minutes."""
     replies = [(INFO, {"kind": "LOST"}), (INFO, {"kind": "STORAGE"}), last]
     world = World(tmp_path, "", pace=0.001)

@@ -43,7 +43,7 @@ def test_a_store_on_three_brokers_keeps_its_promises(chosen, tmp_path):
     run("kv-kafka", *chosen, folder=tmp_path)
 
 
-def test_brokers_are_told_which_node_it_is(tmp_path, monkeypatch):
+def test_client_id_names_the_node(tmp_path, monkeypatch):
     """The simulated demotion of leaders distinguishes recent claims by the client id."""
     specs: list[KafkaSpec] = []
     monkeypatch.setattr(world, "KafkaLog", specs.append)
@@ -74,7 +74,7 @@ def test_a_client_ends_once_each_shard_has_served_it(tmp_path, monkeypatch, name
     assert shards == [(each, shard) for shard in range(SHARDS) for each in names]
 
 
-def test_a_client_of_a_store_that_serves_nobody_does_not_end(tmp_path, monkeypatch):
+def test_client_of_an_unavailable_store_does_not_end(tmp_path, monkeypatch):
     monkeypatch.setattr(Session, "_call", lambda *_: {"kind": "NOT_LEADER", "told": "", "leader": None})
     asks = World(tmp_path, "", pace=0.0)
     asks.history.mkdir()
@@ -110,7 +110,7 @@ def holding(*values):
 FIRST = put(1, "a", end=2, outcome=OK, versions={"k": 0})
 
 
-def test_what_the_log_holds_in_the_end_is_judged():
+def test_final_log_is_judged():
     assert judge([FIRST], holding("a")) == []
     assert LINEARIZABLE in [each.number for each in judge([FIRST], holding())]
     assert "not linearizable: k" in [each.told for each in judge([FIRST], holding("a", "a"))]
@@ -124,19 +124,19 @@ def test_a_deletion_in_the_log_is_an_absent_key():
     assert judge([FIRST], holding("a", "")) != []
 
 
-def test_what_failed_is_nowhere():
+def test_failed_write_is_not_in_the_log():
     failed = put(3, "b", end=4, outcome=FAIL, kind="STORAGE")
     assert judge([FIRST, failed], holding("a")) == []
     assert judge([FIRST, failed], holding("a", "b")) != []
 
 
-def test_a_stale_read_is_seen():
+def test_stale_read_is_detected():
     second = put(3, "b", end=4, outcome=OK, versions={"k": 1})
     assert judge([FIRST, second, read(5, "b", 1)], holding("a", "b")) == []
     assert judge([FIRST, second, read(5, "a", 0)], holding("a", "b")) != []
 
 
-def test_a_mismatch_that_was_none_is_seen():
+def test_wrong_mismatch_is_detected():
     steps = [{"op": "cas", "key": "k", "value": "b", "expected": 0}]
     refused = Operation("c1", "write", {"steps": steps}, 3, 4, FAIL, mismatch("k", None))
     assert registers([refused], {})[0]["mismatch"] is True
@@ -148,7 +148,7 @@ def mismatch(key, actual):
     return {"kind": "VERSION_MISMATCH", "key": key, "actual": actual}
 
 
-def test_a_mismatch_tells_the_version_of_then():
+def test_mismatch_reports_the_version_at_that_time():
     second = put(3, "b", end=4, outcome=OK, versions={"k": 1})
     steps = [{"op": "check", "key": "k", "expected": 7}, {"op": "put", "key": "x", "value": "c"}]
     for actual, key, is_so in [(1, "k", True), (0, "k", False), (None, "k", False), (7, "k", False), (1, "x", False)]:
@@ -164,7 +164,7 @@ def told_of(history, log):
 LAST = put(8, "z", end=9, outcome=OK, versions={"k": 2})
 
 
-def test_19_what_was_acknowledged_and_overwritten_is_there_once_where_it_was_told():
+def test_19_overwritten_value_is_once_at_its_reported_version():
     assert told_of([FIRST, LAST], holding("a", None, "z")) == []
     assert WRITTEN in told_of([FIRST, LAST], holding(None, None, "z"))
     assert WRITTEN in told_of([FIRST, LAST], holding("a", "a", "z"))
@@ -172,14 +172,14 @@ def test_19_what_was_acknowledged_and_overwritten_is_there_once_where_it_was_tol
     assert [each.number for each in judge([FIRST, LAST], holding("a", "a", "z"))] == [WRITTEN]
 
 
-def test_19_what_nobody_heard_of_is_there_once_or_not_at_all():
+def test_19_write_of_unknown_outcome_is_in_the_log_once_or_never():
     unheard = put(3, "b")
     assert told_of([FIRST, unheard, LAST], holding("a", None, "z")) == []
     assert told_of([FIRST, unheard, LAST], holding("a", "b", "z")) == []
     assert told_of([FIRST, unheard, LAST], holding("a", "b", "z", "b")) == [WRITTEN]
 
 
-def test_19_what_failed_is_nowhere_nor_what_nobody_asked_for():
+def test_19_failed_and_unrequested_writes_are_not_in_the_log():
     failed = put(3, "b", end=4, outcome=FAIL, kind="STORAGE")
     assert told_of([FIRST, failed, LAST], holding("a", None, "z")) == []
     assert told_of([FIRST, failed, LAST], holding("a", "b", "z")) == [WRITTEN]
@@ -197,7 +197,7 @@ def test_19_deletions_of_a_key_are_counted():
     assert WRITTEN in told_of([FIRST, deleted, deleted, LAST], holding("a", "", "z"))
 
 
-def test_19_a_transaction_that_nobody_heard_of_is_there_as_a_whole():
+def test_19_transaction_of_unknown_outcome_is_complete():
     steps = [{"op": "put", "key": "k", "value": "b"}, {"op": "put", "key": "j", "value": "c"}]
     unheard = Operation("c1", "transact", {"steps": steps}, 3)
     other = Found(3, Record("j", "c"))

@@ -34,7 +34,7 @@ def is_running(pid):
     return False
 
 
-def test_a_client_ends_whose_rig_had_ended_before_it_looked(tmp_path):
+def test_client_ends_if_its_rig_ended_before_the_first_check(tmp_path):
     world = World(tmp_path, str(tmp_path / "log"))
     world.write()
     with world.open() as log:
@@ -42,7 +42,7 @@ def test_a_client_ends_whose_rig_had_ended_before_it_looked(tmp_path):
     rig = subprocess.run([sys.executable, "-c", RIG, tmp_path], capture_output=True, text=True, check=True)
     pid = int(rig.stdout)
     try:
-        wait_until(lambda: not is_running(pid), _SECONDS, lambda: "the client lives on")
+        wait_until(lambda: not is_running(pid), _SECONDS, lambda: "the client did not exit")
     finally:
         world.stop.touch()
     assert (tmp_path / "r1.out").read_text() == ""
@@ -66,7 +66,7 @@ def once_broken(folder):
     return ClientProcess("n1", folder, "once_broken", [str(folder)], os.environ | {"PYTHONPATH": str(folder)})
 
 
-def test_a_process_that_ended_by_itself_after_the_last_fault_is_told_of(tmp_path):
+def test_process_that_exited_after_the_last_fault_is_reported(tmp_path):
     node = once_broken(tmp_path)
     node.start()
     assert node.wait(_SECONDS)

@@ -19,12 +19,12 @@ def test_the_same_seed_gives_the_same_schedule_and_another_another():
 
 
 @pytest.mark.parametrize("seed", range(1, 20))
-def test_each_kind_comes_within_a_minute(seed):
+def test_each_kind_occurs_within_a_minute(seed):
     many = [f"{number}" for number in range(13)]
     assert {each.kind for each in schedule(seed, 60, many)} == set(many)
 
 
-def test_each_kind_comes_sooner_or_later_and_storms_have_windows_between():
+def test_each_kind_occurs_and_storms_have_quiet_windows_between():
     planned = schedule(7, 120, KINDS)
     assert {each.kind for each in planned} == set(KINDS)
     assert all(0 <= each.begin < each.end <= 120 for each in planned)
@@ -50,7 +50,7 @@ class Once:
         self.going_on = 0
 
 
-def test_a_nemesis_ends_all_and_calms_when_nothing_goes_on(tmp_path):
+def test_nemesis_ends_all_faults_and_then_calms(tmp_path):
     fault, calms = Once(), []
     planned = [Planned(0, 0.05, "x", 1), Planned(0.01, 0.02, "x", 2), Planned(0.1, 9, "x", 3)]
     with Recorder(tmp_path / "nemesis.jsonl", "nemesis") as recorder:
@@ -63,7 +63,7 @@ def test_a_nemesis_ends_all_and_calms_when_nothing_goes_on(tmp_path):
     assert told == [(OK, "it"), (INFO, ""), (OK, "it")]
 
 
-def test_a_nemesis_that_is_stopped_ends_what_goes_on(tmp_path):
+def test_stopped_nemesis_ends_running_faults(tmp_path):
     fault, stop = Once(), Event()
     stop.set()
     with Recorder(tmp_path / "nemesis.jsonl", "nemesis") as recorder:

@@ -57,7 +57,7 @@ def test_spark_over_three_brokers_keeps_its_promises(chosen, tmp_path):
     run("spark-kafka", *chosen, folder=tmp_path)
 
 
-def test_a_stream_that_lost_rows_or_their_order_is_seen():
+def test_lost_or_reordered_rows_of_a_stream_are_detected():
     files = [
         Operation(
             STREAMER, "append", {"job": job, "records": {"0": rows}, "expected": {"0": None}, **WHOLE}, at, at + 5, OK
@@ -98,7 +98,7 @@ def state_of(process):
 
 
 @pytest.mark.timeout(60)
-def test_only_what_is_below_the_processes_of_a_run_and_at_work_is_struck(tmp_path):
+def test_only_busy_descendants_of_a_run_are_struck(tmp_path):
     (tmp_path / "chain.py").write_text(CHAIN)
     chains = [[EXECUTOR, DAEMON, DAEMON], [EXECUTOR], [EXECUTOR, DAEMON]]
     roots = [
@@ -107,7 +107,7 @@ def test_only_what_is_below_the_processes_of_a_run_and_at_work_is_struck(tmp_pat
     ]
     everybody = []
     try:
-        wait_until(lambda: len(below(each.pid for each in roots)) == 6, 30, lambda: "they did not begin")
+        wait_until(lambda: len(below(each.pid for each in roots)) == 6, 30, lambda: "the processes did not start")
         everybody = below(each.pid for each in roots)
         executor, daemon, worker, *_ = below([roots[0].pid])
         faults = process_faults(lambda: [each.pid for each in roots[:2]])
@@ -131,11 +131,11 @@ def test_only_what_is_below_the_processes_of_a_run_and_at_work_is_struck(tmp_pat
             root.wait(10)
 
 
-def test_brokers_are_told_which_driver_it_is(tmp_path):
+def test_client_id_names_the_driver(tmp_path):
     assert writing(World(tmp_path, "127.0.0.1:1", "flights"), "loader", "loader-1")["kafka.client.id"] == "loader"
 
 
-def test_the_stores_of_what_spark_starts_are_troubled(tmp_path):
+def test_processes_of_spark_have_troubled_stores(tmp_path):
     code = f"from spark_cas import open_log; print(open_log('{tmp_path}/log')._store._store)"
     environment = os.environ | troubled(tmp_path)
     told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -28,7 +28,7 @@ b {{ padding: 0 .5em; color: #fff }}
 <p>{told}</p>
 <p><b style="background:{ok}">ok</b> <b style="background:{fail}">definitely rejected</b>
 <b style="background:{unknown}">unknown outcome, or no result</b> <b style="background:{band}">a fault</b>
-Point at a bar to read the operation and its result.{left_out}</p>
+Move the mouse over a bar to show the operation and its result.{left_out}</p>
 <ul>{violations}</ul>
 <div class="scroll"><svg width="{width}" height="{height}" role="img" aria-label="timeline">{body}</svg></div>
 </html>
@@ -52,7 +52,7 @@ def page(outcome: Outcome) -> str:
     hidden = len(outcome.history) - len(faults) - len(operations)
     return _PAGE.format(
         title=f"chaos on {outcome.backend}, seed {outcome.seed}",
-        told=escape(f"{'not ' if outcome.violations else ''}as promised"),
+        told=escape("violations" if outcome.violations else "no violation"),
         ok=_COLOURS[OK],
         fail=_COLOURS[FAIL],
         unknown=_UNKNOWN,

@@ -86,7 +86,7 @@ class TroubledStore:
     def _suffer(self) -> None:
         self._suffer_slowness()
         if self._strikes(FAILING):
-            raise NotNowError("the store failed, as it was told to")
+            raise NotNowError("an injected failure of the store")
 
     def _suffer_slowness(self) -> None:
         if self._strikes(SLOW):

@@ -136,7 +136,7 @@ class Writer:
             "expected": {str(at): offset for at, offset in expected.items()},
             "compare": "key" if way == "key" else "partition",
             "chunk_records": CHUNK_RECORDS if way == "load" else None,
-            # The exit of a process releases its load lock. A thread has no process of its own.
+            # The exit of a process releases its load lock. A thread has no separate process.
             "locked": way == "load" and bool(self._world.address) and self._chance.random() < _LOCKED_SHARE,
         }
 

@@ -37,7 +37,7 @@ def snapshot(backend: Backend, job: str, partition: int = 0) -> Snapshot:
 class AppendContract(ContractBase):
     """A chunk is appended completely at the expected offset, or not at all."""
 
-    def test_a_place_without_a_log_says_so(self, new_backend: NewBackend, backend: Backend) -> None:
+    def test_missing_log_is_reported(self, new_backend: NewBackend, backend: Backend) -> None:
         with new_backend() as absent:
             with pytest.raises(LogNotFoundError, match=r"^\[LOG_NOT_FOUND\]"):
                 absent.layout()
@@ -90,7 +90,7 @@ class AppendContract(ContractBase):
         assert values_in(backend, 0) == ["a", "b", "c"]
         assert records_in(backend, 1) == []
 
-    def test_what_was_appended_is_seen_at_once_by_others(self, backend: Backend) -> None:
+    def test_append_is_visible_to_others_immediately(self, backend: Backend) -> None:
         with self.reopen(backend) as other:
             assert other.bounds(0) == Bounds(0, 0)
             writer = JobWriter(backend, plan_of(backend, "job"))
@@ -176,7 +176,7 @@ class AppendContract(ContractBase):
             assert frozen.append(table_of([]), complete=True) == Fenced("run/0-newer")
             assert snapshot(backend, "job") == before
             append_foreign(backend, 0, "x")
-            assert frozen.append(table_of("b")) == Fenced("run/0-newer"), "also behind foreign records"
+            assert frozen.append(table_of("b")) == Fenced("run/0-newer"), "also after foreign records"
             assert values_in(backend, 0) == ["a", "x"]
 
     def test_a_writer_is_fenced_by_a_job_that_closed(self, backend: Backend) -> None:
@@ -189,7 +189,7 @@ class AppendContract(ContractBase):
         assert values_in(backend, 0) == ["a"]
 
     @pytest.mark.parametrize("expected", ["end", "none"])
-    def test_a_claim_after_each_chunk_goes_on_there(self, backend: Backend, expected: str) -> None:
+    def test_claim_after_each_chunk_continues(self, backend: Backend, expected: str) -> None:
         append_foreign(backend, 0, "x")
         plan = plan_of(backend, "job", expected)
         for at, value in enumerate("abcd"):
@@ -198,10 +198,10 @@ class AppendContract(ContractBase):
                 assert writer.claim.progress == backend.progress(0, "job")
                 writer.must_append(value)
                 foretold = without_end(writer.claim.progress)
-                assert foretold == without_end(backend.progress(0, "job")), "after() foretells the ledger"
+                assert foretold == without_end(backend.progress(0, "job")), "after() predicts the ledger"
         assert values_in(backend, 0) == ["x", "a", "b", "c", "d"]
 
-    def test_the_ledger_says_what_the_log_holds_of_a_job(self, backend: Backend) -> None:
+    def test_ledger_matches_the_rows_of_a_job(self, backend: Backend) -> None:
         base = append_foreign(backend, 0, "x").range.end_offset
         plan = plan_of(backend, "job")
         writer = JobWriter(backend, plan, task="run/7")
@@ -234,7 +234,7 @@ class AppendContract(ContractBase):
         assert backend.progress_of([], "job") == ()
         assert backend.progress(0, "another") is None
 
-    def test_closing_appends_no_record_and_asks_for_no_offset(self, backend: Backend) -> None:
+    def test_closing_appends_no_record_and_expects_no_offset(self, backend: Backend) -> None:
         writer = JobWriter(backend, plan_of(backend, "job"))
         writer.must_append("a", "b")
         before = backend.progress(0, "job")

@@ -54,7 +54,7 @@ class BlindContract(ContractBase):
         fresh = JobWriter(backend, plan_of(backend, "another"), 1).chunk(table_of(rows[0]))
         assert held.digest == fresh.digest
 
-    def test_what_is_tried_again_is_there_again(self, backend: Backend) -> None:
+    def test_retried_blind_append_is_stored_twice(self, backend: Backend) -> None:
         for _ in range(2):
             run_blind(backend, rows_of(2, 0))
         assert values_in(backend, 0) == rows_of(2, 0)[0] * 2
@@ -69,7 +69,7 @@ class BlindContract(ContractBase):
         assert refused.expected == own < found.range.end_offset <= refused.actual
         assert values_in(backend, 0) == ["a", "x"]
 
-    def test_a_writer_without_an_expectation_goes_on_exactly_once(self, backend: Backend) -> None:
+    def test_exactly_once_writer_continues_after_blind_appends(self, backend: Backend) -> None:
         writer = JobWriter(backend, plan_of(backend, "job", "none"))
         writer.must_append("a")
         blindly(backend, "x")
@@ -98,7 +98,7 @@ class BlindContract(ContractBase):
             )
         assert values_in(backend, 0) == ["a"]
 
-    def test_a_log_that_partitions_are_being_added_to_takes_no_rows_for_the_old_ones(self, backend: Backend) -> None:
+    def test_blind_append_fails_during_an_expansion(self, backend: Backend) -> None:
         before = backend.layout()
         with pytest.raises(InjectedFaultError):
             expand_log(FaultyLog(backend, Fault("end_partition", 1, When.BEFORE)), self.partitions + 1)
@@ -114,6 +114,6 @@ class BlindContract(ContractBase):
             run_blind(backend, {self.partitions: ["a"]})
         assert values_in(backend, 0) == []
 
-    def test_a_log_that_gives_exactly_once_gives_it_to_who_requests_it(self, backend: Backend) -> None:
+    def test_requested_guarantee_is_exactly_once_if_supported(self, backend: Backend) -> None:
         for asked, given in [(REQUIRED, EXACTLY_ONCE), (REQUESTED, EXACTLY_ONCE), (OFF, AT_LEAST_ONCE)]:
             assert backend.preflight(idempotence=asked).guarantee == given

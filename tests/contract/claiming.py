@@ -57,7 +57,7 @@ class RowClaimContract(ContractBase):
         assert values_in(backend, 0) == ["x", *ROWS]
 
     @pytest.mark.parametrize("mode", ["end", "none"])
-    def test_a_job_that_was_killed_goes_on_with_the_same_claims(self, backend: Backend, mode: str) -> None:
+    def test_killed_job_resumes_with_the_same_expected_offsets(self, backend: Backend, mode: str) -> None:
         end = append_foreign(backend, 0, "x").range.end_offset
         with pytest.raises(InjectedFaultError):
             run_claimed(FaultyLog(backend, Fault("append", 3, When.AFTER)), "job", numbered(end), expected=mode)
@@ -74,7 +74,7 @@ class RowClaimContract(ContractBase):
         run_claimed(backend, "job", claims, run="run-2")
         assert values_in(backend, 0) == ROWS
 
-    def test_what_each_claim_comes_to(self, backend: Backend) -> None:
+    def test_result_of_each_expected_offset(self, backend: Backend) -> None:
         append_foreign(backend, 0, "x", "y")
         base, newest = backend.bounds(0).end_offset, records_in(backend, 0)[-1][0]
         cases: list[tuple[list[int | None], tuple[int, int, bool] | None]] = [
@@ -145,4 +145,4 @@ class RowClaimContract(ContractBase):
                 assert len(appended) <= 1, outcomes
                 assert len(values_in(backend, 0)) == before + 2 * len(appended)
                 won += len(appended)
-        assert won, "nobody ever won"
+        assert won, "no attempt ever succeeded"

@@ -39,7 +39,7 @@ class ContinueContract(ContractBase):
     """Loads that resume after an expansion."""
 
     @pytest.mark.parametrize("expected", ["end", "none"])
-    def test_a_load_goes_on_behind_an_expansion(self, backend: Backend, expected: str) -> None:
+    def test_load_resumes_after_an_expansion(self, backend: Backend, expected: str) -> None:
         append_foreign(backend, 0, "x")
         append_foreign(backend, 1, "y")
         crash_after_chunks(backend, "job", ROWS, 3, expected=expected)
@@ -67,7 +67,7 @@ class ContinueContract(ContractBase):
         assert run_rest(backend, "job", ROWS, expected=expected, run="late") == done
         assert all_values(backend) == sorted(["x", "y", *values_of(ROWS)])
 
-    def test_a_load_goes_on_behind_several_expansions(self, backend: Backend) -> None:
+    def test_load_resumes_after_several_expansions(self, backend: Backend) -> None:
         crash_after_chunks(backend, "job", ROWS, 2)
         expand_log(backend, 4)
         crash_rest(backend, 2, "end")
@@ -83,7 +83,7 @@ class ContinueContract(ContractBase):
             run_job(backend, "job", ROWS)
         assert all_values(backend) == values_of(ROWS)
 
-    def test_a_load_that_had_appended_nothing_goes_on_with_all_rows(self, backend: Backend) -> None:
+    def test_load_without_rows_resumes_with_all_rows(self, backend: Backend) -> None:
         with pytest.raises(InjectedFaultError):
             run_job(FaultyLog(backend, Fault("append", 1, When.BEFORE)), "job", ROWS)
         expand_log(backend, 4)
@@ -91,7 +91,7 @@ class ContinueContract(ContractBase):
         run_job(backend, "job", ROWS)
         assert all_values(backend) == values_of(ROWS)
 
-    def test_where_a_load_was_complete_others_may_append_before_its_rest_runs(self, backend: Backend) -> None:
+    def test_others_may_append_to_partitions_that_a_load_completed(self, backend: Backend) -> None:
         given = json.dumps(dict.fromkeys(range(self.partitions), 0))
         plan = pin_plan(backend, "job", ExpectedOffsets.parse(given))
         load(backend, plan, {2: ["2.0", "2.1"]})
@@ -103,7 +103,7 @@ class ContinueContract(ContractBase):
         assert all_values(backend) == sorted(["x", "2.0", "2.1", *values_of(ROWS)])
 
     @pytest.mark.parametrize("partition", [0, 1, 3])
-    def test_what_others_wrote_since_is_a_conflict_as_it_was_before(self, backend: Backend, partition: int) -> None:
+    def test_later_foreign_record_is_a_conflict_after_an_expansion(self, backend: Backend, partition: int) -> None:
         """The expected offsets are from the first plan, so other records after the load's last row are a conflict."""
         crash_after_chunks(backend, "job", ROWS, 2)
         if partition == 1:
@@ -118,7 +118,7 @@ class ContinueContract(ContractBase):
         run_rest(backend, "job", ROWS, expected=str(ends).replace("'", '"'))
         assert all_values(backend) == sorted(["x", *values_of(ROWS)])
 
-    def test_only_the_rest_of_this_very_load_is_taken(self, backend: Backend) -> None:
+    def test_only_remaining_rows_of_the_same_load_are_accepted(self, backend: Backend) -> None:
         crash_after_chunks(backend, "job", ROWS, 2)
         crash_after_chunks(backend, "other", rows_of(6, 2), 1)
         expand_log(backend, 4)
@@ -136,11 +136,11 @@ class ContinueContract(ContractBase):
             run_job(backend, done.job, rows_of(1, 0))
         assert backend.plan("new") is None
 
-    def test_another_job_s_name_is_not_taken_for_the_rest(self, backend: Backend) -> None:
+    def test_name_of_another_job_is_not_used_for_remaining_rows(self, backend: Backend) -> None:
         crash_after_chunks(backend, "job", ROWS, 2)
         layout = expand_log(backend, 4)
         run_job(backend, f"job.layout-{layout.epoch}", rows_of(1, 3))
         there = all_values(backend)
-        with pytest.raises(JobMismatchError, match="the name of another one"):
+        with pytest.raises(JobMismatchError, match="which another job has"):
             run_rest(backend, "job", ROWS)
         assert all_values(backend) == there

@@ -53,7 +53,7 @@ class ExpectContract(ContractBase):
         run_job(backend, "job", rows, expected=to_go_on(refused), run="run-2")
         assert [values_in(backend, each)[-4:] for each in (0, 1)] == [rows[0], rows[1]]
 
-    def test_offsets_behind_the_last_record_match_up_to_the_end(self, backend: Backend) -> None:
+    def test_offsets_after_the_last_record_match_up_to_the_end(self, backend: Backend) -> None:
         lies_at = {each: append_foreign(backend, each, "x", "y").range.base_offset for each in (0, 2)}
         behind = json.dumps({each: base + 2 for each, base in lies_at.items()} | {1: 0})
         run_job(backend, "job", rows_of(4, 0), expected=behind)
@@ -70,7 +70,7 @@ class ExpectContract(ContractBase):
             run_job(backend, "job", rows_of(4, 2), expected='{"0": 7, "1": 8, "2": 0}')
         assert backend.plan("job") is None
 
-    def test_where_nothing_is_expected_anybody_may_have_appended(self, backend: Backend) -> None:
+    def test_unchecked_partition_accepts_foreign_records(self, backend: Backend) -> None:
         append_foreign(backend, 1, "x")
         run_job(backend, "job", rows_of(4, 0, 1), expected='{"0": 0, "1": null}')
         assert len(values_in(backend, 1)) == 1 + 4
@@ -78,7 +78,7 @@ class ExpectContract(ContractBase):
         assert pin_plan(backend, "by-key", stale, compare=BY_KEY).job == "by-key", "a key may still be unchanged"
 
     @pytest.mark.parametrize("again", ["given", "end"])
-    def test_a_job_that_was_killed_finds_its_own_rows_and_nobody_elses(self, backend: Backend, again: str) -> None:
+    def test_killed_job_resumes_after_its_own_rows_only(self, backend: Backend, again: str) -> None:
         append_foreign(backend, 0, "x")
         given, rows = ends_of(backend), rows_of(7, 0, 1)
         crash_after_chunks(backend, "job", rows, 3, expected=given)
@@ -91,7 +91,7 @@ class ExpectContract(ContractBase):
         run_job(backend, "job", rows, expected=to_go_on(refused), run="run-3")
         assert (values_in(backend, 0), values_in(backend, 1)) == (["x", *rows[0]], rows[1])
 
-    def test_another_attempt_that_comes_on_during_the_look_is_no_conflict(self, backend: Backend) -> None:
+    def test_append_of_another_attempt_during_the_check_is_no_conflict(self, backend: Backend) -> None:
         given, rows = ends_of(backend), rows_of(7, 0)
         crash_after_chunks(backend, "job", rows, 1, expected=given)
         go_on = Fault("bounds_of", 1, When.BEFORE, lambda: crash_after_chunks(backend, "job", rows, 1, run="alive"))
@@ -99,7 +99,7 @@ class ExpectContract(ContractBase):
         complete_job(backend, plan, load(backend, plan, rows, task="run-2/0"))
         assert values_in(backend, 0) == rows[0]
 
-    def test_a_partition_without_rows_is_looked_at_once_more_at_the_end(self, backend: Backend) -> None:
+    def test_partition_without_rows_is_checked_again_at_the_end(self, backend: Backend) -> None:
         given, rows = ends_of(backend), rows_of(4, 0, 2)
         meanwhile = Fault("append", 3, When.AFTER, lambda: void(append_foreign(backend, 1, "x")))
         with pytest.raises(ConflictError) as refused:
@@ -121,7 +121,7 @@ class ExpectContract(ContractBase):
         assert run_job(backend, "job", rows, expected=given, run="run-2") == done
 
     @pytest.mark.parametrize("mode", ["end", "given"])
-    def test_a_refusal_at_an_append_tells_all_that_it_takes_to_go_on(self, backend: Backend, mode: str) -> None:
+    def test_conflict_of_an_append_has_all_new_offsets(self, backend: Backend, mode: str) -> None:
         rows = rows_of(7, 0, 1, 2)
         expected = ends_of(backend) if mode == "given" else mode
         plan = pin_plan(backend, "job", ExpectedOffsets.parse(expected))
@@ -135,7 +135,7 @@ class ExpectContract(ContractBase):
         run_job(backend, "job", rows, expected=to_go_on(refused), run="run-2")
         assert [values_in(backend, each) for each in range(3)] == [rows[0], ["x", *rows[1]], ["y", "z", *rows[2]]]
 
-    def test_what_a_run_was_given_is_part_of_what_the_next_is_told(self, backend: Backend) -> None:
+    def test_conflict_includes_the_offsets_of_the_run_before(self, backend: Backend) -> None:
         rows = rows_of(7, 0, 1)
         pin_plan(backend, "job", ExpectedOffsets.parse("end"))
         append_foreign(backend, 0, "x")
@@ -148,7 +148,7 @@ class ExpectContract(ContractBase):
         run_job(backend, "job", rows, expected=to_go_on(refused), run="run-2")
         assert [values_in(backend, each) for each in (0, 1)] == [["x", *rows[0]], ["y", *rows[1]]]
 
-    def test_partitions_without_rows_that_nobody_named_are_no_part_of_a_refusal(self, backend: Backend) -> None:
+    def test_conflict_omits_unnamed_partitions_without_rows(self, backend: Backend) -> None:
         rows = rows_of(7, 0)
         plan = pin_plan(backend, "job", ExpectedOffsets.parse("end"))
         for partition in (0, 2):
@@ -165,7 +165,7 @@ class ExpectContract(ContractBase):
         assert values_in(backend, 0) == ["x", *rows[0]]
 
     @pytest.mark.parametrize("refusal", [RowConflict(3, 7, 9, truncated=False), KeyConflict(3, "N1", 7, 9, 12)])
-    def test_a_row_or_key_that_was_refused_stays_told(self, backend: Backend, refusal: Refusal) -> None:
+    def test_conflict_keeps_its_row_or_key(self, backend: Backend, refusal: Refusal) -> None:
         plan = pin_plan(backend, "job", ExpectedOffsets.parse(ends_of(backend)))
         error = error_of(refusal, 0)
         assert refused_as_a_whole(backend, plan, error, {0}).message.startswith(error.message)
@@ -175,7 +175,7 @@ class ExpectContract(ContractBase):
         assert whole.message.startswith(f"{error.message} And partition 2: expected offset 0")
         assert offsets_to_go_on(whole.message)
 
-    def test_a_refusal_is_not_replaced_by_what_is_found_elsewhere(self, backend: Backend) -> None:
+    def test_conflict_is_not_replaced_by_another(self, backend: Backend) -> None:
         plan = pin_plan(backend, "job", ExpectedOffsets.parse(ends_of(backend)))
         append_foreign(backend, 2, "x")
         error = error_of(Conflict(0, 9, 0), 0)
@@ -189,7 +189,7 @@ class ExpectContract(ContractBase):
         assert told.startswith("partition 0: expected offset 0")
         assert "partition 2" not in told
 
-    def test_lost_progress_is_not_told_as_no_row(self, backend: Backend) -> None:
+    def test_lost_progress_is_not_reported_as_no_row(self, backend: Backend) -> None:
         plan = pin_plan(backend, "job", ExpectedOffsets.parse("none"))
         told = refused_as_a_whole(backend, plan, error_of(ProgressLost("job"), 0), {0}).message
         assert told.endswith(

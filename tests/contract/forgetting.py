@@ -62,7 +62,7 @@ class ForgetContract(ContractBase):
             assert run_job(log, "half", rows_of(10, 1)).rows == _ALL
             assert len(values_in(log, 1)) == _ALL
 
-    def test_a_job_that_is_not_complete_is_not_forgotten_unless_one_says_so(self, backend: Backend) -> None:
+    def test_incomplete_job_is_forgotten_only_with_force(self, backend: Backend) -> None:
         crash_after_chunks(backend, "job", TEN, 2)
         there = len(values_in(backend, 0))
         with pytest.raises(
@@ -76,9 +76,9 @@ class ForgetContract(ContractBase):
         assert run_job(backend, "job", TEN).rows == _ALL
         assert values_in(backend, 0) == [*TEN[0][:there], *TEN[0]]
 
-    def test_a_job_that_ended_a_moment_ago_is_not_forgotten_unless_one_says_so(self, backend: Backend) -> None:
+    def test_recent_job_is_forgotten_only_with_force(self, backend: Backend) -> None:
         run_job(backend, "job", TEN)
-        with pytest.raises(OptionError, match="was at work within the last hour"):
+        with pytest.raises(OptionError, match="ran within the last hour"):
             forget_job(backend, "job", in_hours(0))
         assert backend.completion("job") is not None
         assert forget_job(backend, "job", in_hours(0), force=True) == _ALL
@@ -94,7 +94,7 @@ class ForgetContract(ContractBase):
         run_job(backend, "job", {0: ["a"]})
         assert values_in(backend, 0) == ["a", "a"]
 
-    def test_a_stream_is_not_forgotten_unless_one_says_so(self, backend: Backend) -> None:
+    def test_stream_is_forgotten_only_with_force(self, backend: Backend) -> None:
         run_batch(backend, 0, rows_of(2, 0))
         with pytest.raises(OptionError, match=r"'stream' is a stream, which is never complete\. Of its rows 2 are"):
             forget_job(backend, "stream", in_hours(48))
@@ -106,7 +106,7 @@ class ForgetContract(ContractBase):
         with pytest.raises(OptionError, match="knows no job 'job'"):
             forget_job(backend, "job", in_hours(1))
 
-    def test_a_load_that_went_on_behind_an_expansion_is_forgotten_as_a_whole(self, backend: Backend) -> None:
+    def test_load_that_resumed_after_an_expansion_is_forgotten_completely(self, backend: Backend) -> None:
         crash_after_chunks(backend, "job", TEN, 2)
         expand_log(backend, 4)
         with pytest.raises(OptionError, match="'job' is not complete"):

@@ -79,7 +79,7 @@ class LoadContract(ContractBase):
         assert [result.resumed_rows for result in results] == [7, 7]
         assert [records_in(backend, partition) for partition in (0, 1)] == before
 
-    def test_of_a_job_under_way_only_the_ledger_is_told(self, backend: Backend) -> None:
+    def test_running_job_reports_only_the_ledger(self, backend: Backend) -> None:
         crash_after_chunks(backend, "job", TEN, 2)
         (result,) = job_results(backend, "job")
         assert result == PartitionResult(result.progress, resumed_rows=None, resolved=None)
@@ -102,7 +102,7 @@ class LoadContract(ContractBase):
     @pytest.mark.parametrize("mode", ["end", "none"])
     @pytest.mark.parametrize("chunks", [1, 2, 3, 4])
     @pytest.mark.parametrize("size", [1, 3, 10])
-    def test_a_job_goes_on_where_it_was_killed(self, backend: Backend, chunks: int, size: int, mode: str) -> None:
+    def test_killed_job_resumes(self, backend: Backend, chunks: int, size: int, mode: str) -> None:
         append_foreign(backend, 0, "x")
         crash_after_chunks(backend, "job", TEN, chunks, expected=mode)
         done = run_job(backend, "job", TEN, expected=mode, run="run-2", size=size)
@@ -167,7 +167,7 @@ class LoadContract(ContractBase):
         assert [result.progress.rows for result in results] == [60, 60, 60]
         assert [values_in(backend, partition) for partition in range(3)] == list(rows.values())
 
-    def test_a_conflict_midway_leaves_a_prefix_and_given_offsets_go_on(self, backend: Backend) -> None:
+    def test_conflict_leaves_a_prefix_and_new_offsets_resume(self, backend: Backend) -> None:
         def foreign() -> None:
             append_foreign(backend, 0, "x", "y")
 
@@ -190,7 +190,7 @@ class LoadContract(ContractBase):
         assert run_job(backend, "job", TEN, run="run-8") == done
         assert values_in(backend, 0) == [*expected, "z"]
 
-    def test_a_wrong_given_offset_can_be_given_anew(self, backend: Backend) -> None:
+    def test_wrong_expected_offset_can_be_corrected(self, backend: Backend) -> None:
         append_foreign(backend, 0, "x")
         with pytest.raises(TruncatedError, match="expected offset 17"):
             run_job(backend, "job", TEN, expected='{"0": 17}')
@@ -222,7 +222,7 @@ class LoadContract(ContractBase):
     @pytest.mark.parametrize("task", ["run/0", "run-2/0"])
     @pytest.mark.parametrize("size", [1, 2, 4, 10])
     @pytest.mark.parametrize("call", [1, 2, 3, 4])
-    def test_a_fenced_attempt_returns_what_the_other_one_did(
+    def test_fenced_attempt_returns_the_result_of_the_other(
         self, backend: Backend, call: int, size: int, task: str
     ) -> None:
         plan = pin_plan(backend, "job", END)
@@ -251,7 +251,7 @@ class LoadContract(ContractBase):
         load(backend, plan, TEN)
         assert values_in(backend, 0) == TEN[0]
 
-    def test_a_fenced_attempt_waits_for_nobody_when_another_job_took_the_place(self, backend: Backend) -> None:
+    def test_fenced_attempt_does_not_wait_after_a_conflict_with_another_job(self, backend: Backend) -> None:
         plan = pin_plan(backend, "job", END)
 
         def overtake_and_die() -> None:
@@ -295,7 +295,7 @@ class LoadContract(ContractBase):
     @pytest.mark.parametrize("chunks", [1, 2, 4])
     @pytest.mark.parametrize("buffered", [1, 3, 9])
     @pytest.mark.parametrize("changed", [False, True])
-    def test_what_another_attempt_appended_before_the_claim_is_compared_and_skipped(
+    def test_rows_of_another_attempt_are_verified_and_skipped(
         self, backend: Backend, buffered: int, chunks: int, *, changed: bool
     ) -> None:
         plan = pin_plan(backend, "job", END)
@@ -311,7 +311,7 @@ class LoadContract(ContractBase):
             load_rows(backend, plan, meanwhile(), task="run-2/0", limits=limits)
         assert values_in(backend, 0) == (TEN[0][: 3 * chunks] if changed else TEN[0])
 
-    def test_a_fenced_attempt_with_other_rows_says_so(self, backend: Backend) -> None:
+    def test_fenced_attempt_reports_other_rows(self, backend: Backend) -> None:
         plan = pin_plan(backend, "job", END)
 
         def overtake() -> None:
@@ -347,7 +347,7 @@ class LoadContract(ContractBase):
                 before = {partition: before[partition] + rows[partition] for partition in (0, 1)}
                 assert {partition: values_in(other, partition) for partition in (0, 1)} == before
 
-    def test_names_of_jobs_that_nobody_named_differ(self, backend: Backend) -> None:
+    def test_generated_job_names_differ(self, backend: Backend) -> None:
         names = [fresh_job_name() for _ in range(50)]
         assert len(set(names)) == len(names)
         assert pin_plan(backend, names[0], END).job == names[0]

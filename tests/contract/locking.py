@@ -74,7 +74,7 @@ class LoadLockContract(ContractBase):
             two = one.with_lock(LoadLock("other", "run", ((3, 4),), "", 6))
             assert other.put_load_locks(two)
             assert backend.load_locks() == two
-            assert not backend.put_load_locks(one.without(lock)), "it was made from what is no more"
+            assert not backend.put_load_locks(one.without(lock)), "the change is based on old locks"
             assert backend.load_locks() == two
 
     def test_many_changes_leave_the_last(self, backend: Backend) -> None:
@@ -124,9 +124,9 @@ class LoadLockContract(ContractBase):
         for partition in range(3):
             ours, others = rows["a"][partition], rows["b"][partition]
             assert values_in(backend, partition) in (ours + others, others + ours)
-        assert values_in(backend, 0)[0][0] == values_in(backend, 2)[0][0], "one came after the other as a whole"
+        assert values_in(backend, 0)[0][0] == values_in(backend, 2)[0][0], "the loads ran one after the other"
 
-    def test_who_does_not_wait_is_told_who_is_at_work(self, backend: Backend) -> None:
+    def test_load_without_a_wait_reports_the_running_load(self, backend: Backend) -> None:
         obtain(backend, "first")
         with self.reopen(backend) as other:
             with pytest.raises(LoadInProgressError, match=r"job 'first' .* partitions 0 to 2 since 20"):
@@ -141,9 +141,7 @@ class LoadLockContract(ContractBase):
             obtain(backend, "third", of_partition(2))
         assert acquire_lock(backend, Applicant("fourth", "run"), ExpectedOffsets("none")) is None
 
-    def test_one_as_a_whole_that_expects_nothing_has_a_lock_where_its_chunks_keep_others_waiting(
-        self, backend: Backend
-    ) -> None:
+    def test_unchecked_atomic_load_needs_a_lock_if_its_chunks_block_others(self, backend: Backend) -> None:
         obtain(backend, "first", of_partition(0))
         wanted = ExpectedOffsets("none")
         if backend.group_in_process:
@@ -156,7 +154,7 @@ class LoadLockContract(ContractBase):
         assert lock is not None
         assert lock.ranges == ((0, 3),)
 
-    def test_it_is_known_whether_another_run_of_the_job_goes_on(self, backend: Backend) -> None:
+    def test_another_running_run_of_the_job_is_detected(self, backend: Backend) -> None:
         first = obtain(backend, "job", run="first")
         assert not is_taken_over(backend, first)
         second = obtain(backend, "job", run="second")
@@ -201,17 +199,17 @@ class LoadLockContract(ContractBase):
         release_lock(backend, again)
         assert backend.load_locks().held == ()
 
-    def test_who_is_complete_keeps_nobody_waiting(self, backend: Backend) -> None:
+    def test_complete_load_does_not_block_others(self, backend: Backend) -> None:
         obtain(backend, "first")
         run_job(backend, "first", TEN)
         assert obtain(backend, "second").after == ("first",)
 
-    def test_whose_process_has_ended_keeps_nobody_waiting(self, backend: Backend) -> None:
+    def test_load_of_an_ended_process_does_not_block_others(self, backend: Backend) -> None:
         acquire_lock(backend, Applicant("dead", "run", dead_process()), END)
         assert obtain(backend, "second").after == ("dead",)
         assert [each.job for each in backend.load_locks().held] == ["second"]
 
-    def test_who_stood_still_for_too_long_keeps_nobody_waiting(self, backend: Backend) -> None:
+    def test_stalled_load_does_not_block_others_after_the_timeout(self, backend: Backend) -> None:
         """The process is unknown here, as for one on another machine."""
         acquire_lock(backend, Applicant("first", "run"), END)
         began = time.monotonic()
@@ -224,7 +222,7 @@ class LoadLockContract(ContractBase):
         with pytest.raises(LoadInProgressError, match="job 'first'"):
             acquire_lock(backend, Applicant("second", "run", ME, 0.5, silent_seconds=0.1), END)
 
-    def test_who_appends_is_waited_for(self, backend: Backend) -> None:
+    def test_appending_load_blocks_others(self, backend: Backend) -> None:
         acquire_lock(backend, Applicant("first", "run"), END)
         stop = threading.Event()
 
@@ -242,7 +240,7 @@ class LoadLockContract(ContractBase):
             stop.set()
             appending.join()
 
-    def test_writers_of_who_is_passed_by_append_no_more(self, backend: Backend) -> None:
+    def test_writers_of_an_expired_load_append_no_more(self, backend: Backend) -> None:
         """If the backend fences claims, the append of the slow load is rejected.
 
         Otherwise the plan or append of the next load detects its rows.
@@ -259,7 +257,7 @@ class LoadLockContract(ContractBase):
             assert plan.end_offsets[0] >= 1
             complete_job(backend, plan, load(backend, plan, rows_of(4, 0, 1, 2), task="next/0"))
 
-    def test_a_job_that_was_passed_by_is_still_fenced_when_who_did_that_dies(self, backend: Backend) -> None:
+    def test_expired_job_stays_fenced_after_a_crash_of_its_successor(self, backend: Backend) -> None:
         acquire_lock(backend, Applicant("first", "run", dead_process()), END)
         faulty = FaultyLog(backend, Fault("put_load_locks", 1, When.AFTER))
         with pytest.raises(InjectedFaultError):
@@ -276,7 +274,7 @@ class LoadLockContract(ContractBase):
         assert values_in(backend, 0) == TEN[0]
         assert backend.load_locks().held == ()
 
-    def test_a_lock_that_nobody_uses_is_ended_by_hand(self, backend: Backend) -> None:
+    def test_unused_lock_is_released_by_hand(self, backend: Backend) -> None:
         held = obtain(backend, "job")
         plan = pin_plan(backend, "job", END)
         assert isinstance(backend.claim(0, plan), Claim)

@@ -43,7 +43,7 @@ class RaceContract(ContractBase):
                         claimed = writers[at].claim.expected_offset
                         assert claimed is not None
                         assert outcome == Conflict(claimed, backend.bounds(0).end_offset, 0)
-        assert expected, "nobody ever won"
+        assert expected, "no attempt ever succeeded"
         assert values_in(backend, 0) == values_in(other, 0) == expected
 
     def test_of_many_attempts_with_one_claim_at_most_one_appends(self, backend: Backend) -> None:
@@ -61,7 +61,7 @@ class RaceContract(ContractBase):
                     refused = [Fenced("run/0") if each == Fenced(None) else each for each in refused]
                 assert refused == [Fenced("run/0")] * (4 - len(won))
                 expected += [f"{round_}"] * len(won)
-        assert expected, "nobody ever won"
+        assert expected, "no attempt ever succeeded"
         assert values_in(backend, 0) == expected
 
     def test_attempts_that_follow_their_own_claims_repeat_nothing(self, backend: Backend) -> None:
@@ -93,9 +93,7 @@ class RaceContract(ContractBase):
                 ours = [value for value in values_in(backend, 0) if value.startswith(f"{job}/")]
                 assert ours == [f"{job}/{value}" for value in values]
 
-    def test_a_run_that_another_run_of_its_job_overtakes_while_it_plans_is_not_refused(
-        self, backend: Backend
-    ) -> None:
+    def test_run_overtaken_by_another_during_planning_is_no_conflict(self, backend: Backend) -> None:
         rows = {0: ["a", "b", "c"]}
         first = Fault("bounds_of", 1, When.BEFORE, lambda: void(run_job(backend, "job", rows, expected='{"0": 0}')))
         done = run_job(FaultyLog(backend, first), "job", rows, expected='{"0": 0}', run="run-2")

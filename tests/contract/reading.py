@@ -52,7 +52,7 @@ class ReadContract(ContractBase):
                 ]
                 assert read == [(offset, row) for offset, row in kept if base <= offset < upto]
 
-    def test_offsets_rise_and_what_is_read_is_in_the_one_schema(self, backend: Backend) -> None:
+    def test_offsets_increase_and_records_have_the_schema(self, backend: Backend) -> None:
         for values in ["abc", "d", "efgh"]:
             append_foreign(backend, 0, *values)
         seen = 0
@@ -67,12 +67,12 @@ class ReadContract(ContractBase):
     def test_ranges_past_the_end_are_refused(self, backend: Backend, base: int, end: int) -> None:
         append_foreign(backend, 0, "a", "b", "c", "d")
         log_end = backend.bounds(0).end_offset
-        asked = OffsetRange(log_end + base, log_end + end)
-        named = f"offsets {asked.base_offset} to {asked.end_offset} were asked for.* 0 to {log_end}"
+        requested = OffsetRange(log_end + base, log_end + end)
+        named = f"offsets {requested.base_offset} to {requested.end_offset} were requested.* 0 to {log_end}"
         with pytest.raises(ValueError, match=named):
-            list(backend.read(0, asked))
+            list(backend.read(0, requested))
 
-    def test_what_is_appended_while_reading_is_not_in_the_range(self, backend: Backend) -> None:
+    def test_append_during_a_read_is_not_in_the_range(self, backend: Backend) -> None:
         append_foreign(backend, 0, "a")
         append_foreign(backend, 0, "b")
         reading = backend.read(0, backend.bounds(0).range)
@@ -147,7 +147,7 @@ class ReadContract(ContractBase):
         assert backend.offset_since(0, 0) == first
         assert backend.offset_since(0, TIME_MS) == first
 
-    def test_any_records_come_back_as_they_went_in(self, new_backend: NewBackend) -> None:
+    def test_any_records_survive_a_round_trip(self, new_backend: NewBackend) -> None:
         @settings(max_examples=self.examples, deadline=None)
         @given(st.lists(record_batches(max_rows=8), min_size=1, max_size=3))
         def check(batches: list[pa.RecordBatch]) -> None:

@@ -39,7 +39,7 @@ class RefuseContract(ContractBase):
             pytest.param(edited(2), id="row dropped"),
             pytest.param(edited(2, "new", TEN[0][2]), id="row added"),
             pytest.param(edited(2, TEN[0][3], TEN[0][2], instead_of=2), id="rows reordered"),
-            pytest.param(edited(5, instead_of=5), id="shorter than what was appended"),
+            pytest.param(edited(5, instead_of=5), id="fewer rows than were appended"),
         ],
     )
     def test_changed_input_is_refused(self, backend: Backend, rows: Rows, mode: str) -> None:
@@ -57,7 +57,7 @@ class RefuseContract(ContractBase):
             pytest.param(edited(9, "changed"), id="row changed"),
             pytest.param(edited(10, "more", instead_of=0), id="row added at the end"),
             pytest.param(edited(9), id="last row dropped"),
-            pytest.param({1: ["elsewhere"]}, id="all rows gone"),
+            pytest.param({1: ["elsewhere"]}, id="all rows missing"),
         ],
     )
     def test_changed_input_of_a_loaded_partition_is_refused(self, backend: Backend, rows: Rows) -> None:
@@ -95,7 +95,7 @@ class RefuseContract(ContractBase):
         with pytest.raises(NotRoutedError, match=rf"partition {partition}, but the log has 3 \(0 to 2\)"):
             run_job(backend, "job", {partition: ["a"]})
 
-    def test_a_record_larger_than_a_chunk_stops_the_job_and_a_larger_limit_resumes_it(self, backend: Backend) -> None:
+    def test_too_large_record_stops_the_job_until_the_limit_is_raised(self, backend: Backend) -> None:
         rows = {0: ["a", "b", "c", "x" * 200, "d"]}
         small = ChunkLimits(max_records=2, max_bytes=150, max_seconds=1_000)
         plan = pin_plan(backend, "job", END)

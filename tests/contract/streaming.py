@@ -85,7 +85,7 @@ class StreamContract(ContractBase):
         assert not any(each.complete for each in found.values()), "a stream never ends"
         assert backend.completion("stream") is None
 
-    def test_a_batch_that_comes_again_appends_nothing_and_is_verified(self, backend: Backend) -> None:
+    def test_replayed_batch_appends_nothing_and_is_verified(self, backend: Backend) -> None:
         run_batch(backend, 0, BATCHES[0])
         append_foreign(backend, 0, "x")
         before = all_values(backend), [without_end(each) for each in job_progress(backend, "stream")]
@@ -134,7 +134,7 @@ class StreamContract(ContractBase):
     @pytest.mark.parametrize(
         "now", [{1: ["b0"], 2: ["b1"]}, {2: ["b0", "b1"]}, {}], ids=["apart", "together", "empty"]
     )
-    def test_a_batch_whose_rows_come_again_elsewhere_is_refused(self, backend: Backend, now: Rows) -> None:
+    def test_replayed_batch_with_rows_in_other_partitions_is_rejected(self, backend: Backend, now: Rows) -> None:
         """The new partitions have no rows of this batch, or there are none. Only missing rows show the difference."""
         run_batch(backend, 0, BATCHES[0])
         faulty = FaultyLog(backend, Fault("append", 2, When.BEFORE))
@@ -157,7 +157,7 @@ class StreamContract(ContractBase):
         ):
             run_batch(backend, 0, {}, run="run-3")
 
-    def test_a_batch_that_may_not_come_is_refused(self, backend: Backend) -> None:
+    def test_batch_out_of_order_is_rejected(self, backend: Backend) -> None:
         run_all(backend)
         before = all_values(backend)
         with pytest.raises(CheckpointMismatchError, match="checkpoint is older"):
@@ -176,7 +176,7 @@ class StreamContract(ContractBase):
     @pytest.mark.parametrize(
         ("number", "query", "error"), [(1, "other", JobMismatchError), (1, "q", CheckpointMismatchError)]
     )
-    def test_a_batch_that_may_not_come_is_appended_by_none_of_its_tasks(
+    def test_no_task_appends_a_batch_out_of_order(
         self, backend: Backend, number: int, query: str, error: type[Exception]
     ) -> None:
         """The first task's partition has no ledger entry of the other query or of the restored checkpoint."""
@@ -188,19 +188,17 @@ class StreamContract(ContractBase):
         run_tasks(backend, 3, {0: ["r3"]}, run="run-3")
         assert all_values(backend) == {0: ["r3"], 1: ["r0", "r1", "r2"], 2: []}
 
-    def test_a_refused_batch_tells_what_others_of_its_tasks_appended(self, backend: Backend) -> None:
+    def test_rejected_batch_reports_appends_of_its_other_tasks(self, backend: Backend) -> None:
         """As with a copied checkpoint, the batch has the same number and other rows."""
         run_tasks(backend, 0, {1: ["r1"]})
         told = (
-            r"partition 1: .* other rows: .* Of batch 0 the log holds 2 rows in partition 0, 1 rows in partition 1,"
+            r"partition 1: .* other rows\. .* Of batch 0 the log holds 2 rows in partition 0, 1 rows in partition 1,"
         )
         with pytest.raises(InputChangedError, match=told + " and these stay. With another job name or checkpoint"):
             run_tasks(backend, 0, {0: ["r3", "r4"], 1: ["r1", "r2"]}, run="run-2")
         assert all_values(backend) == {0: ["r3", "r4"], 1: ["r1"], 2: []}
 
-    def test_what_others_appended_of_a_refused_batch_is_not_known_where_the_log_cannot_be_asked(
-        self, backend: Backend
-    ) -> None:
+    def test_rejected_batch_reports_unknown_appends_if_the_log_fails(self, backend: Backend) -> None:
         def not_now() -> None:
             raise StorageError("not now")
 
@@ -230,7 +228,7 @@ class StreamContract(ContractBase):
                 run_all(backend, run="run-2", checkpoint=checkpoint)
                 assert all_values(backend) == appended(*BATCHES)
 
-    def test_a_batch_of_several_chunks_goes_on_where_it_was_killed(self, backend: Backend) -> None:
+    def test_killed_batch_of_several_chunks_resumes(self, backend: Backend) -> None:
         run_batch(backend, 0, {0: ["-"]}, expected="end")
         for chunks in (1, 2):
             killed(backend, 1, LONG, run=f"run-{chunks}")
@@ -263,7 +261,7 @@ class StreamContract(ContractBase):
             run_batch(backend, 0, rows, limits=limits)
         assert all_values(backend) == {0: [], 1: [], 2: []}
 
-    def test_a_batch_whose_reply_was_lost_is_found_by_the_next_attempt(self, backend: Backend) -> None:
+    def test_next_attempt_detects_a_batch_with_a_lost_reply(self, backend: Backend) -> None:
         for call, when in [(1, When.BEFORE), (1, When.AFTER), (1, When.AFTER)]:
             run = FaultyLog(backend, Fault("append", call, when), lose_append_replies=True)
             with pytest.raises(UnknownOutcomeError, match="the reply was lost"):
@@ -271,7 +269,7 @@ class StreamContract(ContractBase):
         run_batch(backend, 0, BATCHES[0], expected="end")
         assert all_values(backend) == appended(BATCHES[0])
 
-    def test_end_stops_at_the_first_foreign_record_and_given_offsets_go_on(self, backend: Backend) -> None:
+    def test_end_stops_at_a_foreign_record_and_new_offsets_resume(self, backend: Backend) -> None:
         append_foreign(backend, 0, "x")
         run_batch(backend, 0, BATCHES[0], expected="end")
         append_foreign(backend, 0, "y")
@@ -285,7 +283,7 @@ class StreamContract(ContractBase):
             run_batch(backend, 3, BATCHES[1], expected=given, run="run-2")
         assert values_in(backend, 0) == ["x", "a0", "a1", "y", "b0", "b1", "b2", "c0", "z"]
 
-    def test_none_lets_others_write_anywhere_at_any_time(self, backend: Backend) -> None:
+    def test_none_accepts_foreign_records_at_any_time(self, backend: Backend) -> None:
         """A missing ledger entry in a partition without rows of the stream must not appear as a loss."""
         for number, rows in enumerate(BATCHES):
             for partition in range(3):
@@ -295,14 +293,14 @@ class StreamContract(ContractBase):
         for partition, values in appended(*BATCHES).items():
             assert [value for value in values_in(backend, partition) if value != "x"] == values
 
-    def test_none_goes_on_where_a_batch_has_taken_the_place_of_all_earlier_ones(self, backend: Backend) -> None:
+    def test_none_resumes_after_a_batch_that_replaced_earlier_ones(self, backend: Backend) -> None:
         """The only ledger entry is of this batch by then."""
         run_batch(backend, 0, {0: ["a"]})
         append_foreign(backend, 1, "x")
         run_batch(backend, 1, {0: ["b"], 1: ["c"]})
         assert all_values(backend) == {0: ["a", "b"], 1: ["x", "c"], 2: []}
 
-    def test_none_goes_on_where_each_task_begins_the_stream(self, backend: Backend) -> None:
+    def test_none_works_if_each_task_begins_the_stream(self, backend: Backend) -> None:
         """As without a job name: the second task starts after the first has appended."""
         wanted = ExpectedOffsets.parse("none")
         plans = [begin_stream(backend, "q", wanted, partition=partition) for partition in range(3)]
@@ -313,9 +311,7 @@ class StreamContract(ContractBase):
         assert all_values(backend) == {partition: ["x", "a"] for partition in range(3)}
 
     @pytest.mark.parametrize("fault", [("append", 2), ("record_plan", 1), ("append", 1)], ids=str)
-    def test_none_goes_on_after_it_was_killed_in_its_first_batch(
-        self, backend: Backend, fault: tuple[str, int]
-    ) -> None:
+    def test_none_resumes_after_a_kill_in_the_first_batch(self, backend: Backend, fault: tuple[str, int]) -> None:
         """The crash is before the ledger entry, or in the second of three partitions. Other jobs append meanwhile."""
         with pytest.raises(InjectedFaultError):
             run_batch(FaultyLog(backend, Fault(*fault, When.AFTER)), 0, {0: ["a"], 1: ["b"], 2: ["c"]})
@@ -331,7 +327,7 @@ class StreamContract(ContractBase):
             run_batch(backend, 1, {0: ["c"]}, task=2)
         assert values_in(backend, 0) == ["a", "b"]
 
-    def test_a_fenced_attempt_at_a_batch_returns_what_the_other_one_did(self, backend: Backend) -> None:
+    def test_fenced_attempt_of_a_batch_returns_the_result_of_the_other(self, backend: Backend) -> None:
         for call in (1, 2, 3, 4):
             faulty = FaultyLog(backend, Fault("append", call, When.BEFORE, partial(overtake, backend, call)))
             (result,) = run_ordered(faulty, call, LONG)

@@ -60,7 +60,7 @@ def test_a_wrong_expected_offset_appends_nothing(log):
     assert values(log) == [b"a", b"b"]
 
 
-def test_a_refused_append_can_be_made_with_what_the_writer_has_learnt(log):
+def test_rejected_append_succeeds_with_the_new_offset(log):
     append_once(log, 0, records(b"a"), job="one", expected_offset=0)
     refused = append_once(log, 0, records(b"x"), job="two", expected_offset=0)
     assert isinstance(refused, Conflict)
@@ -76,7 +76,7 @@ def test_without_an_expected_offset_records_go_to_the_end(log):
 
 
 @pytest.mark.parametrize("compare", ["partition", "key"])
-def test_minus_one_asks_for_no_check_and_less_is_no_offset(log, compare):
+def test_minus_one_means_no_check_and_less_is_invalid(log, compare):
     append_once(log, 0, records(b"a"), job="one", expected_offset=None)
     with pytest.raises(ExpectedOffsetError, match="row 0 of the partition expects offset -2"):
         append_once(log, 0, records(b"x"), job="bad", expected_offset=-2, compare=compare)
@@ -84,7 +84,7 @@ def test_minus_one_asks_for_no_check_and_less_is_no_offset(log, compare):
     assert values(log) == [b"a", b"b"]
 
 
-def test_the_same_append_asked_for_again_is_found(log):
+def test_repeated_append_is_detected(log):
     first = append_once(log, 0, records(b"a", b"b"), job="one", expected_offset=0)
     append_once(log, 0, records(b"c"), job="other", expected_offset=2)
     again = append_once(log, 0, records(b"a", b"b"), job="one", expected_offset=0)
@@ -94,7 +94,7 @@ def test_the_same_append_asked_for_again_is_found(log):
     assert values(log) == [b"a", b"b", b"c"]
 
 
-def test_an_append_is_found_also_when_its_records_are_trimmed(log):
+def test_append_is_detected_after_a_trim(log):
     first = append_once(log, 0, records(b"a"), job="one", expected_offset=0)
     append_once(log, 0, records(b"b"), job="two", expected_offset=1)
     log.trim(0, 1)
@@ -179,7 +179,7 @@ def test_of_several_partitions_all_refuse_or_none(log):
     assert both(log) == [[b"a", b"b"], [b"x", b"c"]]
 
 
-def test_a_partition_that_is_only_looked_at_has_to_end_where_it_is_expected_to(log):
+def test_partition_without_rows_must_match_its_expected_offset(log):
     append_once(log, 1, records(b"x"), job="other", expected_offset=0)
     assert append_once(log, {0: records(b"a")}, job="one", expected_offset={0: 0, 1: 0}) == {1: Conflict(0, 1, 0)}
     assert both(log) == [[], [b"x"]]
@@ -207,7 +207,7 @@ def test_a_call_for_several_partitions_that_died_is_made_again(log, step, call, 
     assert both(log) == [[b"a", b"b"], [b"c"]]
 
 
-def test_what_is_no_mapping_of_both_is_refused_before_anything(log):
+def test_inconsistent_mappings_are_rejected_before_any_append(log):
     for given in (({}, {0: 0}), (BOTH, {0: 0}), (BOTH, {0: 0, 1: 0, 7: 0})):
         with pytest.raises(ValueError, match="partition"):
             append_once(log, given[0], job="bad", expected_offset=given[1])
@@ -220,7 +220,7 @@ def test_what_is_no_mapping_of_both_is_refused_before_anything(log):
     assert log.plan("bad") is None
 
 
-def test_two_that_hold_what_the_other_wants_both_come_to_their_end(log, tmp_path, monkeypatch):
+def test_two_loads_that_block_each_other_both_end(log, tmp_path, monkeypatch):
     """A call locks partitions with records before the others: each call holds one, and needs the other's."""
     meet, met, inner = Barrier(2, timeout=30), set[str](), type(log).append
 
@@ -246,7 +246,7 @@ def test_two_that_hold_what_the_other_wants_both_come_to_their_end(log, tmp_path
     assert values(log, 0) + values(log, 1) == [b"x"]
 
 
-def test_what_another_call_committed_is_no_conflict_although_others_came_since(log, tmp_path, monkeypatch):
+def test_commit_of_another_call_is_no_conflict_after_later_records(log, tmp_path, monkeypatch):
     """The partition with only an expected offset matched it when the other call committed."""
     inner, given = type(log).claim, ({0: records(b"a")}, {0: 0, 1: 0})
 
@@ -273,9 +273,7 @@ def append_to_both(log):
 
 @pytest.mark.parametrize("step", ["claim", "append"])
 @pytest.mark.parametrize("append", [append_to_one, append_to_both])
-def test_what_another_call_committed_is_found_although_partitions_were_added_since(
-    log, tmp_path, monkeypatch, append, step
-):
+def test_commit_of_another_call_is_detected_after_an_expansion(log, tmp_path, monkeypatch, append, step):
     """The call reports no conflict either, because the record at its offset belongs to its own job."""
     inner = getattr(type(log), step)
 
@@ -292,7 +290,7 @@ def test_what_another_call_committed_is_found_although_partitions_were_added_sin
     assert [values(log, each) for each in mine] == [[b"a"]] * len(mine)
 
 
-def test_what_another_call_commits_behind_the_last_look_is_no_conflict_although_others_came_since(log):
+def test_commit_of_another_call_after_the_last_check_is_no_conflict(log):
     """The other call has not recorded its completion yet."""
     given = ({0: records(b"a")}, {0: 0, 1: 0})
 
@@ -308,7 +306,7 @@ def test_what_another_call_commits_behind_the_last_look_is_no_conflict_although_
     assert (values(log, 0), values(log, 1)) == ([b"a"], [b"since"])
 
 
-def test_what_is_committed_is_not_refused_for_what_came_behind_it(log):
+def test_committed_append_is_not_rejected_for_later_records(log):
     """It reports that the log may have lost the records since."""
 
     def lose():
@@ -321,7 +319,7 @@ def test_what_is_committed_is_not_refused_for_what_came_behind_it(log):
     assert (values(log, 0), values(log, 1)) == ([b"a"], [b"since"])
 
 
-def test_another_call_that_comes_between_the_look_and_the_claim_is_found(log, tmp_path, monkeypatch):
+def test_commit_between_the_check_and_the_claim_is_detected(log, tmp_path, monkeypatch):
     inner, others = type(log).claim, []
 
     def overtaken(self, partition, plan):

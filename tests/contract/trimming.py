@@ -56,7 +56,7 @@ class TrimContract(ContractBase):
         return start
 
     @pytest.mark.parametrize("record", range(10))
-    def test_no_more_goes_than_was_asked_for(self, backend: Backend, record: int) -> None:
+    def test_trim_removes_only_the_requested_records(self, backend: Backend, record: int) -> None:
         filled = fill(backend)
         start = self.trim(backend, filled, record)
         kept = [value for value, offset in zip("abcdefghi", filled.records, strict=True) if offset >= start]
@@ -83,15 +83,15 @@ class TrimContract(ContractBase):
         assert backend.bounds(0) == Bounds(0, filled.end)
 
     @pytest.mark.parametrize(("base", "end"), [(0, 9), (4, 6), (0, 5), (0, 0), (4, 4)])
-    def test_what_is_trimmed_cannot_be_read(self, backend: Backend, base: int, end: int) -> None:
+    def test_trimmed_records_cannot_be_read(self, backend: Backend, base: int, end: int) -> None:
         filled = fill(backend)
         start = self.trim(backend, filled, 5)
-        asked = OffsetRange(filled.at(base), filled.at(end))
-        named = f"offsets {asked.base_offset} to {asked.end_offset} were asked for.* {start} to {filled.end}"
+        requested = OffsetRange(filled.at(base), filled.at(end))
+        named = f"offsets {requested.base_offset} to {requested.end_offset} were requested.* {start} to {filled.end}"
         with pytest.raises(ValueError, match=named):
-            list(backend.read(0, asked))
+            list(backend.read(0, requested))
 
-    def test_appending_goes_on_at_the_end(self, backend: Backend) -> None:
+    def test_append_continues_at_the_end_after_a_trim(self, backend: Backend) -> None:
         filled = fill(backend)
         start = self.trim(backend, filled, 9)
         with self.reopen(backend) as other:
@@ -101,7 +101,7 @@ class TrimContract(ContractBase):
         assert values_in(backend, 0) == ["j"]
 
     @pytest.mark.parametrize("expected", [0, 2, 3, 4])
-    def test_an_offset_below_the_start_is_a_conflict_that_tells_so(self, backend: Backend, expected: int) -> None:
+    def test_offset_below_the_start_is_a_conflict_with_the_start(self, backend: Backend, expected: int) -> None:
         filled = fill(backend)
         start = self.trim(backend, filled, 5)
         claim = filled.at(expected)
@@ -120,7 +120,7 @@ class TrimContract(ContractBase):
             assert values_in(other, 0) == kept
             assert other.bounds(0) == Bounds(start, filled.end)
 
-    def test_a_job_s_progress_outlives_what_was_trimmed_before_it(self, backend: Backend) -> None:
+    def test_progress_survives_a_trim(self, backend: Backend) -> None:
         filled = fill(backend)
         writer = JobWriter(backend, plan_of(backend, "job"))
         writer.must_append("j")
@@ -149,7 +149,7 @@ class TrimContract(ContractBase):
             else:
                 assert answer == ProgressLost("job")
 
-    def test_an_unchecked_job_goes_on_when_only_older_records_were_trimmed(self, backend: Backend) -> None:
+    def test_unchecked_job_continues_after_a_trim_of_older_records(self, backend: Backend) -> None:
         filled = fill(backend)
         plan = plan_of(backend, "job", "none")
         append_foreign(backend, 0, "x")
@@ -175,9 +175,7 @@ class TrimContract(ContractBase):
         assert values_in(backend, 0) == kept
 
     @pytest.mark.parametrize("begun", [True, False])
-    def test_a_frozen_unchecked_writer_does_not_repeat_what_was_trimmed(
-        self, backend: Backend, *, begun: bool
-    ) -> None:
+    def test_frozen_unchecked_writer_does_not_repeat_trimmed_rows(self, backend: Backend, *, begun: bool) -> None:
         """Another attempt of the job appended the rows, and these and their progress were trimmed."""
         plan = plan_of(backend, "job", "none")
         if begun:
@@ -192,7 +190,7 @@ class TrimContract(ContractBase):
                 assert outcome in (ProgressLost("job"), Fenced("run/0-newer"))
         assert values_in(backend, 0) == kept
 
-    def test_a_writer_that_knows_all_of_its_job_goes_on_after_trimming(self, backend: Backend) -> None:
+    def test_writer_with_all_rows_of_its_job_continues_after_a_trim(self, backend: Backend) -> None:
         writer = JobWriter(backend, plan_of(backend, "job", "none"))
         writer.must_append("y")
         appended = append_foreign(backend, 0, "x")

@@ -81,7 +81,7 @@ class WholeContract(ContractBase):
             assert [each.rows for each in job_progress(other, "job")] == [10, 10, 10]
             assert all(each.complete for each in job_progress(other, "job"))
 
-    def test_what_comes_behind_it_goes_on(self, backend: Backend) -> None:
+    def test_appends_after_the_load_continue(self, backend: Backend) -> None:
         run_whole(backend, "first")
         run_job(backend, "second", rows_of(4, 0, 2))
         append_foreign(backend, 1, "foreign")
@@ -122,17 +122,17 @@ class WholeContract(ContractBase):
                 assert everything(other) == (ROWS if decided else NOTHING)
             assert run_whole(other, "job", run="again").rows == ALL
             assert everything(other) == everything(backend) == ROWS
-            assert run_whole(backend, "job", run="once more").rows == ALL
+            assert run_whole(backend, "job", run="third").rows == ALL
             assert everything(backend) == ROWS
 
-    def test_a_run_that_was_killed_goes_on_where_it_came_to(self, backend: Backend) -> None:
+    def test_killed_atomic_load_resumes(self, backend: Backend) -> None:
         plan = pin(backend, "job")
         load(backend, plan, {0: ROWS[0]}, task="run/0")
         with self.reopen(backend) as other:
             results = tasks(other, pin(other, "job"), ROWS, "again")
             assert [each.resumed_rows for each in results] == [0 if backend.group_in_process else 10, 0, 0]
 
-    def test_who_aborted_it_first_decides(self, backend: Backend) -> None:
+    def test_first_abort_decides(self, backend: Backend) -> None:
         plan = pin(backend, "job")
         results = tasks(backend, plan, ROWS)
         with self.reopen(backend) as other:
@@ -142,7 +142,7 @@ class WholeContract(ContractBase):
         assert everything(backend) == NOTHING
         assert backend.completion("job") is None
 
-    def test_a_decision_stands_however_often_it_is_made(self, backend: Backend) -> None:
+    def test_decision_is_idempotent(self, backend: Backend) -> None:
         plan = pin(backend, "job")
         results = tasks(backend, plan, ROWS)
         commit_group(backend, plan, results)
@@ -162,7 +162,7 @@ class WholeContract(ContractBase):
         run_whole(backend, "once-more")
         assert values_in(backend, 0) == ["a", "b", "c", *ROWS[0]]
 
-    def test_an_expansion_ends_it_and_the_same_load_begins_anew(self, backend: Backend) -> None:
+    def test_expansion_aborts_the_load_and_a_rerun_restarts(self, backend: Backend) -> None:
         plan = pin(backend, "job")
         results = tasks(backend, plan, ROWS)
         expand_log(backend, 5)
@@ -170,7 +170,7 @@ class WholeContract(ContractBase):
             complete_job(backend, plan, results)
         assert everything(backend) == NOTHING | {3: [], 4: []}
 
-    def test_trimming_goes_over_what_was_aborted(self, backend: Backend) -> None:
+    def test_trim_skips_aborted_rows(self, backend: Backend) -> None:
         run_whole(backend, "first")
         aborted = pin(backend, "aborted")
         tasks(backend, aborted, ROWS)
@@ -207,11 +207,11 @@ class WholeContract(ContractBase):
             pin_plan(backend, "other", END, compare="key", whole=True)
         assert backend.plan("other") is None
 
-    def test_what_readers_do_not_see_they_are_not_told_of(self, backend: Backend) -> None:
+    def test_readers_get_no_metadata_of_invisible_rows(self, backend: Backend) -> None:
         append_foreign(backend, 0, "before")
         plan = pin(backend, "job")
         tasks(backend, plan, ROWS)
         assert [backend.offset_since(partition, 1) for partition in range(3)] == [0, None, None]
         assert backend.bounds(0).end_offset == 1
-        with pytest.raises(ValueError, match="keeps 0 to 1"):
+        with pytest.raises(ValueError, match="has 0 to 1"):
             backend.trim(0, 2)

@@ -52,7 +52,7 @@ class WholeAtOnceContract(ContractBase):
                 after = {each: [*before[each], *ROWS[each]] for each in before} if committed else before
                 assert everything(backend) == everything(other) == after
 
-    def test_who_comes_behind_it_waits_for_what_becomes_of_it(self, backend: Backend) -> None:
+    def test_later_writer_waits_for_the_decision(self, backend: Backend) -> None:
         for commits in (True, False):
             before = values_in(backend, 0)
             behind = plan_of(backend, f"other-{commits}", "none")
@@ -64,11 +64,11 @@ class WholeAtOnceContract(ContractBase):
             with self.reopen(backend) as other:
                 writer = JobWriter(other, behind)
                 deciding.start()
-                assert isinstance(writer.append(table_of(["behind"])), Appended)
+                assert isinstance(writer.append(table_of(["later"])), Appended)
                 deciding.join()
-                assert values_in(other, 0) == [*before, *(ROWS[0] if commits else []), "behind"]
+                assert values_in(other, 0) == [*before, *(ROWS[0] if commits else []), "later"]
 
-    def test_who_finds_it_in_the_way_after_its_time_aborts_it(self, backend: Backend) -> None:
+    def test_writer_aborts_an_overdue_load(self, backend: Backend) -> None:
         plan = replace(pin(backend, "dead"), decide_by_ms=1)
         results = tasks(backend, plan, ROWS)
         with self.reopen(backend) as other:
@@ -78,7 +78,7 @@ class WholeAtOnceContract(ContractBase):
             complete_job(backend, plan, results)
         assert everything(backend) == NOTHING | {1: ["next"]}
 
-    def test_a_task_that_nobody_waits_for_adds_nothing_to_what_was_decided(self, backend: Backend) -> None:
+    def test_abandoned_task_adds_nothing_to_a_decided_load(self, backend: Backend) -> None:
         with self.reopen(backend) as other:
             plan = pin(backend, "job")
             slow = JobWriter(other, plan, 2)
@@ -145,7 +145,7 @@ class WholeAtOnceContract(ContractBase):
                     expected = [plan.job for plan, one in zip(plans, won, strict=True) for _ in range(4) if one]
                     assert values == before[partition] + expected
 
-    def test_what_it_names_and_has_no_rows_for_holds_in_the_same_step(self, backend: Backend) -> None:
+    def test_named_partition_without_rows_is_checked_at_the_commit(self, backend: Backend) -> None:
         """Another writer that appends after the last check and before the commit waits for the outcome."""
         append_foreign(backend, 2, "seen")
         plan = pin(backend, "job", '{"0": 0, "1": null, "2": 1}')
@@ -156,11 +156,11 @@ class WholeAtOnceContract(ContractBase):
             append_foreign(other, 1, "nothing was expected of it")
             deciding = threading.Timer(0.3, partial(commit_group, backend, plan, results))
             deciding.start()
-            assert isinstance(behind.append(table_of(["behind"])), Appended)
+            assert isinstance(behind.append(table_of(["later"])), Appended)
             by_then = everything(other)[0]
             deciding.join()
-            assert by_then == ROWS[0], "it was decided"
-        assert everything(backend) == {0: ROWS[0], 1: ["nothing was expected of it"], 2: ["seen", "behind"]}
+            assert by_then == ROWS[0], "the load was decided"
+        assert everything(backend) == {0: ROWS[0], 1: ["nothing was expected of it"], 2: ["seen", "later"]}
 
     def test_where_a_partition_that_it_names_is_not_as_expected_it_leaves_nothing(self, backend: Backend) -> None:
         in_between = JobWriter(backend, plan_of(backend, "other"), 2)
@@ -180,7 +180,7 @@ class WholeAtOnceContract(ContractBase):
         append_foreign(backend, 1, "next")
         assert values_in(backend, 1) == ["next"]
 
-    def test_a_place_that_was_held_is_no_reason_to_refuse_who_expects_it(self, backend: Backend) -> None:
+    def test_aborted_rows_do_not_conflict_with_an_expected_offset(self, backend: Backend) -> None:
         seen = plan_of(backend, "other", '{"0": 0, "1": 0, "2": 0}')
         for aborted in (True, False):
             plan = pin(backend, f"job-{aborted}", '{"0": null, "1": 0, "2": 0}')
@@ -193,7 +193,7 @@ class WholeAtOnceContract(ContractBase):
         JobWriter(backend, seen, 1).must_append("expects 0")
         assert values_in(backend, 1) == ["expects 0"]
 
-    def test_trimming_up_to_what_is_undecided_leaves_the_partition_whole(self, backend: Backend) -> None:
+    def test_trim_up_to_undecided_rows_keeps_the_partition(self, backend: Backend) -> None:
         append_foreign(backend, 0, "a", "b")
         plan = pin(backend, "job")
         end = backend.bounds(0).end_offset
@@ -205,16 +205,16 @@ class WholeAtOnceContract(ContractBase):
         complete_job(backend, plan, results)
         assert values_in(backend, 0)[-10:] == ROWS[0]
 
-    def test_other_rows_than_were_committed_are_told_of(self, backend: Backend) -> None:
+    def test_rows_that_differ_from_the_commit_are_reported(self, backend: Backend) -> None:
         """A run with another input committed and crashed before the load was complete."""
         plan = pin(backend, "job")
         mine = {0: ROWS[0][:6]}
         commit_group(backend, plan, tasks(backend, plan, mine))
-        append_foreign(backend, 0, "behind")
+        append_foreign(backend, 0, "later")
         with self.reopen(backend) as other:
             with pytest.raises((InputChangedError, FencedError)):
                 run_whole(other, "job", mine | {1: ROWS[1]}, run="again", wait=0.2)
-            assert everything(other) == {0: [*mine[0], "behind"], 1: [], 2: []}
+            assert everything(other) == {0: [*mine[0], "later"], 1: [], 2: []}
         with self.reopen(backend) as other:
             assert run_whole(other, "job", mine, run="as-before").rows == len(mine[0])
-            assert everything(other) == {0: [*mine[0], "behind"], 1: [], 2: []}
+            assert everything(other) == {0: [*mine[0], "later"], 1: [], 2: []}

@@ -104,7 +104,7 @@ class WholeStreamContract(ContractBase):
         abort_group(backend, plan)
         assert everything(backend) == appended(FIRST) | {2: ["in between"]}
 
-    def test_a_batch_that_comes_again_is_verified(self, backend: Backend) -> None:
+    def test_replayed_atomic_batch_is_verified(self, backend: Backend) -> None:
         run_whole(backend, 0, FIRST)
         with self.reopen(backend) as other:
             held = run_whole(other, 0, FIRST, run="again")
@@ -118,9 +118,7 @@ class WholeStreamContract(ContractBase):
                 run_whole(other, 0, FIRST, run="late")
         assert everything(backend) == appended(FIRST, SECOND)
 
-    def test_what_an_attempt_left_in_a_partition_that_no_task_has_now_is_never_visible(
-        self, backend: Backend
-    ) -> None:
+    def test_rows_of_an_earlier_attempt_are_never_visible(self, backend: Backend) -> None:
         with self.reopen(backend) as killed:
             tasks(killed, begin(killed, 0), 0, FIRST)
         with self.reopen(backend) as other:
@@ -128,7 +126,7 @@ class WholeStreamContract(ContractBase):
             run_whole(other, 1, SECOND)
         assert everything(backend) == appended({0: FIRST[0]}, SECOND)
 
-    def test_what_was_aborted_meanwhile_is_not_committed_and_begins_anew(self, backend: Backend) -> None:
+    def test_aborted_batch_is_not_committed_and_restarts(self, backend: Backend) -> None:
         plan = begin(backend, 0)
         results = tasks(backend, plan, 0, FIRST)
         with self.reopen(backend) as other:
@@ -140,7 +138,7 @@ class WholeStreamContract(ContractBase):
             run_whole(other, 0, FIRST)
             assert everything(backend) == FIRST | {2: []}
 
-    def test_an_ordered_batch_goes_on_where_a_killed_attempt_came_to(self, backend: Backend) -> None:
+    def test_ordered_batch_resumes_after_a_killed_attempt(self, backend: Backend) -> None:
         ordered = partial(run_whole, order_by=["value"], limits=LIMITS)
         rows: Rows = {0: SORTED, 1: ["a"]}
         with self.reopen(backend) as killed, pytest.raises(InjectedFaultError):
@@ -167,7 +165,7 @@ class WholeStreamContract(ContractBase):
             assert everything(other) == appended(FIRST) | {3: []}
             with pytest.raises(LayoutChangedError):
                 begin(other, 1)
-            run_whole(other, 0, {0: ["b0"], 3: ["b1"]}, job="anew")
+            run_whole(other, 0, {0: ["b0"], 3: ["b1"]}, job="other")
             assert everything(other) == {0: [*FIRST[0], "b0"], 1: FIRST[1], 2: [], 3: ["b1"]}
 
     def test_two_runs_of_a_batch_commit_it_once(self, backend: Backend) -> None:
@@ -199,5 +197,5 @@ class WholeStreamContract(ContractBase):
         else:
             release_lock(backend, acquire_lock(backend, Applicant("next", "run"), wanted, whole=True))
         with yielding_after(0):
-            append_foreign(backend, 0, "goes on")
-        assert everything(backend) == NOTHING | {0: ["goes on"]}
+            append_foreign(backend, 0, "later")
+        assert everything(backend) == NOTHING | {0: ["later"]}

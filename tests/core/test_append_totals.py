@@ -24,13 +24,13 @@ def test_tries_and_aborted_rows_are_counted_over_all_chunks():
     assert said(CHUNK, retried, retried) == Appends(7, 8, timestamp_ms=8, has_offset=True, start_offset=2)
 
 
-def test_a_time_is_the_newest_that_was_given_if_one_was():
+def test_timestamp_is_the_newest_reported_one():
     without = Appended(OffsetRange(5, 7), 2, None, 1, has_offset=True, resolved=False)
     assert (CHUNK.has_timestamp, without.has_timestamp) == (True, False)
     assert (said(CHUNK, without).timestamp_ms, said(CHUNK, without).has_timestamp) == (7, True)
     assert (said(without).timestamp_ms, said(without).has_timestamp) == (None, False)
 
 
-def test_one_chunk_whose_place_the_log_did_not_say_is_told():
+def test_chunk_without_reported_offsets_is_counted():
     proven = Appended(OffsetRange(5, 7), 2, None, 1, has_offset=False, resolved=False)
     assert said(CHUNK, proven, CHUNK).has_offset is False

@@ -50,7 +50,7 @@ def test_chunks_are_the_input_cut_within_the_limits(batches: list[pa.RecordBatch
     assert rest.num_rows > 0 or not any(batch.num_rows for batch in batches), "the last rows were not held back"
 
 
-def test_a_full_chunk_is_held_until_more_rows_come():
+def test_full_chunk_is_kept_until_more_rows_arrive():
     buffer = ChunkBuffer(ChunkLimits(max_records=3), 0)
     assert list(buffer.add(rows_of(3), now=0.0, first_row=0)) == []
     assert buffer.records == 3
@@ -65,7 +65,7 @@ def test_an_empty_batch_moves_nothing():
     assert buffer.take().num_rows == 1
 
 
-def test_a_chunk_that_has_waited_goes_when_the_next_rows_come():
+def test_waiting_chunk_is_released_with_the_next_rows():
     buffer = ChunkBuffer(ChunkLimits(max_seconds=30), 0)
     assert list(buffer.add(rows_of(2), now=100.0, first_row=0)) == []
     assert list(buffer.add(rows_of(2), now=129.9, first_row=2)) == []
@@ -76,7 +76,7 @@ def test_a_chunk_that_has_waited_goes_when_the_next_rows_come():
     assert (waited.num_rows, buffer.records) == (3, 1)
 
 
-def test_taking_begins_anew():
+def test_chunk_restarts_after_a_release():
     buffer = ChunkBuffer(ROOMY, 0)
     assert list(buffer.add(rows_of(2), now=0.0, first_row=0)) == []
     assert buffer.take().num_rows == 2
@@ -90,7 +90,7 @@ def test_a_record_that_just_fits_is_a_chunk():
     assert [chunk.num_rows for chunk in [*full, buffer.take()]] == [1, 1, 1]
 
 
-def test_a_record_larger_than_a_chunk_is_named_and_nothing_of_its_batch_is_taken():
+def test_too_large_record_is_named_and_its_batch_rejected():
     size = RECORD_OVERHEAD_BYTES + 11
     buffer = ChunkBuffer(ChunkLimits(max_bytes=size), 0)
     batch = pa.concat_batches([rows_of(2), rows_of(1, size=11)])

@@ -209,7 +209,7 @@ def test_garbage_under_nulls_does_not_matter(rows: list[Row], start: int) -> Non
     assert digest_of(dirty.slice(start)) == digest_of(batch(rows[start:]))
 
 
-def test_hashing_goes_on_after_a_reading() -> None:
+def test_hash_continues_after_a_read() -> None:
     digest = RunningDigest()
     rows: list[Row] = [(b"a", b"1", None, None), (b"b", b"2", None, None)]
     assert (digest.rows, digest.hexdigest()) == (0, digest_of())

@@ -64,7 +64,7 @@ def in_order(taken):
 
 @pytest.mark.parametrize("counts", [DOUBLINGS, (3, 5, 6), (1, 2, 3, 4)], ids=str)
 @given(st.data(), STEPS)
-def test_each_key_is_read_whole_and_in_its_order_whatever_is_appended_and_read_when(counts, data, steps):
+def test_each_key_is_read_completely_and_in_order(counts, data, steps):
     log = Log(counts, steps)
     taken = read_all(log, data.draw)
     assert len(taken) == sum(map(len, log.partitions))
@@ -75,20 +75,20 @@ KEYS = [*range(40)]
 
 
 @pytest.mark.parametrize("counts", [DOUBLINGS, (3, 5, 6)], ids=str)
-def test_a_reader_that_does_not_keep_to_the_limits_breaks_the_order_of_a_key(counts):
+def test_reader_without_the_limits_breaks_the_order_of_a_key(counts):
     log = Log(counts, [*KEYS, "expand", *KEYS, "expand", *KEYS])
     newest_first = [record for partition in reversed(log.partitions) for record in partition]
     assert not in_order(newest_first)
 
 
-def test_a_reader_that_holds_back_only_what_is_new_breaks_the_order_where_keys_move_among_the_old():
+def test_reader_that_delays_only_new_partitions_breaks_the_order():
     log = Log((3, 5), [*KEYS, "expand", *KEYS])
     orders = itertools.permutations(range(3))
     taken = [[record for at in [*order, 3, 4] for record in log.partitions[at]] for order in orders]
     assert not all(map(in_order, taken))
 
 
-def test_what_was_added_is_held_until_each_earlier_partition_has_passed_its_threshold():
+def test_new_partition_waits_until_earlier_ones_pass_their_thresholds():
     history = (Expansion(1, 4, (5, 7)), Expansion(2, 8, (9, 7, 0, 3)))
     assert reading_limits(history, {0: 4, 1: 7, 2: 0, 3: 0}) == {2: 0, 3: 0}
     assert reading_limits(history, dict.fromkeys(range(8), 7)) == {4: 7, 5: 7, 6: 7, 7: 7}
@@ -96,7 +96,7 @@ def test_what_was_added_is_held_until_each_earlier_partition_has_passed_its_thre
     assert reading_limits((), {0: 0}) == {}
 
 
-def test_where_keys_move_among_the_old_nothing_is_read_beyond_a_threshold_before_all_have_come_to_theirs():
+def test_all_partitions_stop_at_thresholds_if_keys_move_among_old_ones():
     history: tuple[Expansion, ...] = (Expansion(1, 5, (5, 7, 2)),)
     assert reading_limits(history, {0: 0, 1: 9, 2: 2, 3: 0}) == {0: 5, 1: 9, 2: 2, 3: 0}
     assert reading_limits(history, {0: 5, 1: 7, 2: 2, 3: 0}) == {}
@@ -104,7 +104,7 @@ def test_where_keys_move_among_the_old_nothing_is_read_beyond_a_threshold_before
     assert reading_limits(history, dict.fromkeys(range(4), 0)) == {0: 5, 1: 7, 2: 2, 3: 0}
 
 
-def test_who_takes_loads_as_a_whole_reads_nothing_beyond_a_threshold_before_all_have_come_to_theirs():
+def test_all_partitions_stop_at_thresholds_with_isolation_load():
     history = (Expansion(1, 4, (5, 7)), Expansion(2, 8, (9, 7, 0, 3)))
     assert reading_limits(history, {0: 4, 1: 9, 2: 0, 3: 0}, whole=True) == {0: 5, 1: 9, 2: 0, 3: 0}
     assert reading_limits(history, dict.fromkeys(range(5), 7), whole=True) == {0: 9, 1: 7, 2: 7, 3: 7, 4: 7}
@@ -116,7 +116,7 @@ def test_partitions_that_are_not_read_hold_nothing_up():
 
 
 @given(STEPS)
-def test_an_offset_tells_under_which_layout_it_was_appended(steps):
+def test_offset_determines_its_layout(steps):
     log = Log(DOUBLINGS, steps)
     assert log.layouts == {at: layout_at(log.expansions, *at) for at in log.layouts}
 
@@ -132,11 +132,11 @@ GROWN = (Expansion(1, 4, (3, 0)), Expansion(2, 8, (3, 0, 1, 1)))
 
 @pytest.mark.parametrize("named", ['{"0": 3, "1": 0}', '{"1": null, "0": 3}', '{"0": 0, "1": 0, "2": 0, "3": null}'])
 def test_offsets_of_just_the_partitions_of_an_earlier_layout_are_refused(named):
-    with pytest.raises(LayoutChangedError, match=r"before partitions were added; now it has 8\."):
+    with pytest.raises(LayoutChangedError, match=r"before an expansion\. Now it has 8,"):
         require_named_as_now(ExpectedOffsets.parse(named), GROWN, 8)
 
 
 @pytest.mark.parametrize("named", ["end", "none", '{"0": 3}', '{"1": 0, "2": 0}', '{"0": 3, "1": 0, "2": 0}'])
-def test_offsets_of_other_partitions_are_taken_for_what_is_meant(named):
+def test_offsets_with_added_partitions_are_accepted(named):
     require_named_as_now(ExpectedOffsets.parse(named), GROWN, 8)
     require_named_as_now(ExpectedOffsets.parse('{"0": 3, "1": 0}'), (), 4)

@@ -44,7 +44,7 @@ def test_the_one_rule(
 
 
 @given(st.sets(st.integers(0, 30)), st.integers(0, 35), st.integers(0, 3), st.integers(0, 30))
-def test_a_claim_matches_exactly_when_no_record_lies_at_or_after_it(
+def test_expected_offset_matches_if_no_record_is_at_or_after_it(
     records: set[int], expected: int, gap: int, start: int
 ):
     end = max([*records, start - 1]) + 1 + gap

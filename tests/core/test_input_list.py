@@ -45,7 +45,7 @@ def test_each_difference_changes_the_digest_and_is_named(changed, named):
     assert named in first_difference(recorded(LIST), changed, 0)
 
 
-def test_long_list_is_recorded_without_files_and_names_a_file_that_is_newer_than_the_plan():
+def test_long_list_is_recorded_without_files_and_names_newer_files():
     files = tuple(InputFile(f"file:/in/{number:06}.csv", 100, 1_000) for number in range(10 * MOST_RECORDED))
     long = InputList(files, ())
     assert len(long.to_json()) < 1_000

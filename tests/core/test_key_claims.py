@@ -63,7 +63,7 @@ def test_a_long_key_is_cut_and_one_that_is_no_text_can_be_read():
     assert refusal.key == "\\xff\\n" + "x" * 54 + "…"
 
 
-def test_whoever_expects_something_of_no_key_is_named():
+def test_row_with_an_expected_offset_but_no_key_is_named():
     keys = pa.array([b"a", None, None], pa.binary())
     check_keys(keys, pa.array([0, None, -1]), 0)
     with pytest.raises(ExpectedOffsetError, match=r"^\[BAD_EXPECTED_OFFSET\] row 12 of the partition has no key"):

@@ -22,7 +22,7 @@ def lock(job, *partitions, run="run", after=()):
 
 
 @given(st.sets(st.integers(0, 60)))
-def test_ranges_cover_what_was_asked_for_in_a_few_ranges(partitions):
+def test_ranges_cover_the_partitions_in_few_ranges(partitions):
     ranges = ranges_of(partitions)
     covered = LoadLock("job", "", ranges, "", 0).partitions
     assert partitions <= covered
@@ -38,7 +38,7 @@ def test_only_others_with_a_partition_in_common_are_in_the_way():
     assert [each.job for each in load_locks.in_the_way("a", ranges_of([0, 1, 2]))] == []
 
 
-def test_where_as_many_as_may_be_have_one_there_is_no_room_for_another_job():
+def test_number_of_locks_is_limited():
     full = LoadLocks(1, tuple(lock(f"{each}", each) for each in range(MOST_HELD)))
     assert full.leaving_no_room("new") == full.held
     assert full.leaving_no_room("0") == ()
@@ -47,7 +47,7 @@ def test_where_as_many_as_may_be_have_one_there_is_no_room_for_another_job():
     assert full.in_the_way("new", ((7, 100),)) == full.held[7:]
 
 
-def test_a_lock_takes_the_place_of_its_jobs_own_and_of_those_that_ended_and_remembers_their_writers():
+def test_lock_replaces_ended_locks_and_keeps_their_writers():
     load_locks = LoadLocks(
         3, (lock("dead", 0, after=("older",)), lock("b", 3), lock("me", 1, run="before", after=("x",)))
     )
@@ -57,13 +57,13 @@ def test_a_lock_takes_the_place_of_its_jobs_own_and_of_those_that_ended_and_reme
     assert after.without(after.held[1]) == LoadLocks(5, (lock("b", 3),))
 
 
-def test_they_come_back_from_json():
+def test_locks_survive_json():
     load_locks = LoadLocks(7, (lock("a", 0, 1, 7, after=("b",)), lock("c", 4)))
     assert load_locks_from_json(load_locks_to_json(load_locks)) == load_locks
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"number": 1, "held": [{}]}', '{"number": 1, "held": 3}', "null"])
-def test_what_others_wrote_is_refused(text):
+def test_foreign_text_is_rejected(text):
     with pytest.raises(FormatError, match="newer version"):
         load_locks_from_json(text)
 

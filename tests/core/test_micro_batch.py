@@ -36,12 +36,12 @@ def so_far(progress: Progress | None, query: str = "q", number: int = 7) -> Batc
 
 
 @pytest.mark.parametrize("before", [None, BEGUN, entry("q", 6, complete=True), entry("q", 0, complete=True)])
-def test_a_batch_that_comes_next_is_new(before: Progress | None):
+def test_next_batch_is_new(before: Progress | None):
     assert so_far(before) == BatchProgress("q", 7, 0, "0" * 32, complete=False)
 
 
 @pytest.mark.parametrize("complete", [False, True])
-def test_a_batch_that_comes_again_is_what_the_ledger_says(complete: bool):
+def test_replayed_batch_matches_the_ledger(complete: bool):
     assert so_far(entry("q", 7, complete=complete)) == BatchProgress("q", 7, 2, "ab", complete)
 
 
@@ -55,9 +55,7 @@ def test_a_batch_that_comes_again_is_what_the_ledger_says(complete: bool):
         ("other", 8, JobMismatchError, "the checkpoint was deleted"),
     ],
 )
-def test_a_batch_that_may_not_come_is_refused(
-    query: str, number: int, error: type[Exception], said: str, complete: bool
-):
+def test_batch_out_of_order_is_rejected(query: str, number: int, error: type[Exception], said: str, complete: bool):
     with pytest.raises(error, match=rf"partition 3: .*{said}") as refused:
         so_far(entry(query, number, complete=complete))
     assert "Nothing of " in str(refused.value)
@@ -87,7 +85,7 @@ PLAN = Plan("job", "log", 0, (None,), (0,), pinned_at_ms=3)
         ([entry("q", 8, complete=True, after=9)], 3, 3 + KEPT_MS),
     ],
 )
-def test_what_proves_that_the_ledger_has_forgotten_none_of_a_batch(
+def test_evidence_that_the_ledger_has_all_of_a_batch(
     ledger: list[Progress | None], after: int, sure_until: int | None
 ):
     batch = Batch("q", 7)
@@ -108,7 +106,7 @@ def test_entries_written_before_there_were_streams_are_read():
 
 
 @given(st.data(), record_batches(odd=True), st.permutations(["key", "value", "timestamp"]), st.integers(1, 3))
-def test_rows_come_in_one_order_however_they_came(
+def test_rows_have_one_order_for_any_input_order(
     data: st.DataObject, records: pa.RecordBatch, columns: list[str], count: int
 ):
     shuffled = records.take(pa.array(data.draw(st.permutations(range(records.num_rows))), pa.int64()))

@@ -41,7 +41,7 @@ def reference(rows: list[Row]) -> str:
 
 
 @given(some_rows)
-def test_it_is_what_its_docstring_says(rows: list[Row]):
+def test_digest_matches_its_docstring(rows: list[Row]):
     assert digest_of(batch(rows)) == reference(rows)
 
 

@@ -40,7 +40,7 @@ def test_of_few_keys_one_record_each_is_left_however_many_there_are(records):
     assert left == [(f"{at % 10}".encode(), at) for at in range(records - 10, records)]
 
 
-def test_where_keys_have_one_record_the_rest_is_passed_on_as_it_is():
+def test_records_are_passed_unchanged_if_keys_are_unique():
     given_batches = list(batches_of([f"{at}".encode() for at in range(1_000)], [100] * 9))
     asked = iter(given_batches)
     left = newest_of_keys(asked, given_batches[0].nbytes)

@@ -62,7 +62,7 @@ def test_negative_and_reversed_are_refused(make: Callable[[int, int], object], l
 
 
 @given(ranges(), ranges())
-def test_bounds_require_what_they_keep(kept: OffsetRange, asked: OffsetRange):
+def test_bounds_require_offsets_within_them(kept: OffsetRange, asked: OffsetRange):
     bounds = Bounds(kept.base_offset, kept.end_offset)
     assert bounds.range == kept
     if kept.base_offset <= asked.base_offset and asked.end_offset <= kept.end_offset:
@@ -80,7 +80,7 @@ def test_bounds_keep_each_of_their_pieces(kept: OffsetRange):
 
 
 @given(st.tuples(*[st.integers(0, 12)] * 2), st.lists(st.integers(0, 12), max_size=6))
-def test_what_is_outside_of_ranges_that_are_taken(ends, cuts):
+def test_gaps_outside_of_ranges(ends, cuts):
     cuts = sorted(cuts)
     taken = list(zip(cuts[::2], cuts[1::2], strict=False))
     offsets = OffsetRange(min(ends), max(ends))

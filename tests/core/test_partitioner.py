@@ -323,6 +323,6 @@ def test_records_of_another_form_are_refused(records, error):
 
 
 @given(st.binary(max_size=40), partition_counts, st.sampled_from(PARTITIONERS))
-def test_one_key_goes_where_a_column_of_it_goes(key, partitions, partitioner):
+def test_single_key_has_the_partition_of_a_column(key, partitions, partitioner):
     column = pa.record_batch({"key": pa.array([key], pa.binary())})
     assert partition_of_key(key, partitions, partitioner) == partition_of(column, partitions, partitioner)[0].as_py()

@@ -160,7 +160,7 @@ class TestRejoin:
         assert resume_offset(again, 0, came_to(4, 9)) == 9
         assert resume_offset(again, 1, None) == 7
 
-    def test_given_offsets_replace_the_claims_of_what_is_not_complete(self):
+    def test_new_offsets_replace_those_of_incomplete_partitions(self):
         first = plan(5, 7, 0)
         progress = (came_to(4, 9), came_to(2, 9, complete=True, partition=1), None)
         again = rejoin(first, ExpectedOffsets.parse('{"0": 12, "1": 30, "2": 3}'), progress)
@@ -169,7 +169,7 @@ class TestRejoin:
         assert resume_offset(again, 2, progress[2]) == 3
         assert (again.expected_offsets, again.end_offsets) == (first.expected_offsets, first.end_offsets)
 
-    def test_a_run_names_what_it_is_given_and_what_the_first_run_named_but_for_what_it_lets_go(self):
+    def test_run_names_its_partitions_and_those_of_the_first_run(self):
         first = replace(plan(5, 7, 0), named=(0, 1))
         again = rejoin(first, ExpectedOffsets.parse('{"1": null, "2": 3}'), (None, None, None))
         assert again.named == (0, 2)
@@ -182,7 +182,7 @@ class TestRejoin:
         chunks=st.lists(st.integers(1, 9), max_size=4),
         first=st.integers(0, 50),
     )
-    def test_the_same_offsets_given_again_resume(self, given_offset: int, chunks: list[int], first: int):
+    def test_same_offsets_resume(self, given_offset: int, chunks: list[int], first: int):
         """The job continued from the given offset. Wherever it was killed, the same command resumes it."""
         wanted = ExpectedOffsets.parse(f'{{"0": {given_offset}}}')
         job = rejoin(plan(first), wanted, (None,))
@@ -196,7 +196,7 @@ class TestRejoin:
         assert resume_offset(job, 0, progress) == end
         assert rejoin(plan(first), END, (progress,)).replaced == ()
 
-    def test_a_first_plan_with_given_offsets_resumes_with_them(self):
+    def test_first_plan_with_named_offsets_resumes_with_them(self):
         first = plan(17, ends=(17,))
         again = rejoin(first, ExpectedOffsets.parse('{"0": 17}'), (came_to(3, 20),))
         assert resume_offset(again, 0, came_to(3, 20)) == 20
@@ -293,7 +293,7 @@ def test_other_json_is_refused(text: str):
             read(text)
 
 
-def test_what_an_earlier_version_stored_is_read():
+def test_entries_of_an_earlier_version_are_read():
     """Entries without the fields added later: no comparison by key, and no expected offsets of rows."""
     value = plan(0, None)
     before = Progress("job", 0, 3, "ab", 0, 3, 1, 0, complete=False, committed_at_ms=5, task="run/0")
@@ -301,7 +301,7 @@ def test_what_an_earlier_version_stored_is_read():
     assert progress_from_json(stored_without(before, "least_expected", "own_ranges")) == before
 
 
-def test_a_completion_of_an_earlier_version_says_nothing_of_its_appends():
+def test_completion_of_an_earlier_version_has_no_appends():
     done = Completion("job", "log", 0, (PartitionResult(came_to(3, 3, complete=True), 1, 2),), 5)
     fields = json.loads(to_json(done))
     del fields["partitions"][0]["appends"]
@@ -316,16 +316,16 @@ def stored_without(value: Plan | Progress, *names: str) -> str:
     return json.dumps(fields)
 
 
-def test_where_a_job_by_key_lies_survives_json():
+def test_offsets_of_a_job_by_key_survive_json():
     progress = Progress("job", 0, 3, "ab", 0, 9, 2, 0, False, 5, "run/0", None, None, ((0, 2), (8, 9)))
     assert progress_from_json(to_json(progress)) == progress
 
 
-def test_a_job_by_key_claims_no_partition_and_its_rows_expect_what_it_was_given_last():
+def test_job_by_key_expects_its_latest_offsets_per_row():
     by_key = replace(plan(7, None), compare=BY_KEY)
     progress = Progress("job", 0, 3, "ab", 7, 20, 1, 0, complete=False, committed_at_ms=5, task="run/0")
     assert resume_offset(by_key, 0, progress) is None
     assert (claim_of_keys(by_key, 0), claim_of_keys(by_key, 1)) == (7, None)
     again = rejoin(by_key, ExpectedOffsets.parse('{"0": 9}'), (progress, None))
     assert resume_offset(again, 0, progress) is None
-    assert claim_of_keys(again, 0) == 9, "below its own end, for others may have written in between"
+    assert claim_of_keys(again, 0) == 9, "below its own end, because other writers may have appended in between"

@@ -15,6 +15,6 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize(("reply", "found"), list(itertools.product(PutReply, Found)))
-def test_a_put_is_judged_by_what_the_name_holds_unless_the_store_said_created(reply: PutReply, found: Found):
+def test_put_is_resolved_by_the_stored_object_unless_created(reply: PutReply, found: Found):
     expected = PutVerdict.APPENDED if reply is PutReply.CREATED else VERDICTS[found]
     assert judge_put(reply, found) is expected

@@ -50,7 +50,7 @@ def test_the_rule_is_that_of_the_model(claims: list[int | None], records: set[in
     base = max(records, default=-1) + 1 + gap
 
     def holds(expected: int) -> bool:
-        assert expected < base, "asked for nothing that is plain"
+        assert expected < base, "called only if the base offset does not decide"
         return expected >= 0 and not any(offset >= expected for offset in records)
 
     answer = check_rows(chunk_of(claims, rows_before), base, holds)
@@ -68,13 +68,13 @@ def test_the_rule_is_that_of_the_model(claims: list[int | None], records: set[in
 
 
 @given(CLAIMS, st.integers(0, 20))
-def test_on_a_dense_log_a_claim_holds_exactly_when_it_is_the_row_s_offset(claims: list[int | None], base: int):
+def test_expected_offset_on_a_dense_log_matches_only_the_row_offset(claims: list[int | None], base: int):
     answer = check_rows(chunk_of(claims), base, lambda _: False)
     wrong = [row for row, claim in enumerate(claims) if claim not in (None, -1, base + row)]
     assert (answer.row if answer else None) == (wrong[0] if wrong else None)
 
 
-def test_the_log_is_asked_as_little_as_can_be():
+def test_log_is_read_as_rarely_as_possible():
     asked = []
 
     def holds(expected: int) -> bool:
@@ -98,7 +98,7 @@ def test_where_no_row_expects_anything_nothing_is_claimed(claims: list[int | Non
     assert split_claims(records) == (records, None)
 
 
-def test_rows_are_parted_from_what_they_expect():
+def test_rows_are_split_from_expected_offsets():
     records = pa.Table.from_pylist([{"key": b"a"}, {"key": b"b"}, {"key": b"c"}], RECORDS)
     rows = pa.table([*records.columns, pa.array([None, 7, -1], pa.int64())], schema=CLAIMED)
     found, claimed = split_claims(pa.concat_tables([rows.slice(0, 1), rows.slice(1)]))

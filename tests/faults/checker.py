@@ -117,13 +117,13 @@ def _ledger(log: Backend, partition: int, jobs: Sequence[Held]) -> list[str]:
         end_offset = base_offset + len(each.rows)
         if not each.rows:
             if found is not None:
-                problems.append(f"the ledger has an entry of job {each.job}, which has no rows there")
+                problems.append(f"the ledger has an entry of job {each.job}, which has no rows in the partition")
         elif found is None:
             problems.append(f"the ledger has no entry of job {each.job}")
         else:
             expected = (len(each.rows), digest_of(each.rows), base_offset, end_offset, each.complete)
             if _of(found) != expected:
-                problems.append(f"the ledger says {_of(found)} instead of {expected}")
+                problems.append(f"the ledger has {_of(found)} instead of {expected}")
         base_offset = end_offset
     return problems
 

@@ -92,7 +92,7 @@ def test_a_speculative_copy_that_overtakes_its_original_leaves_one_copy_and_no_f
 
 
 @pytest.mark.parametrize("at", ["before", *full("staged", "linked")])
-def test_nothing_of_a_stopped_worker_is_seen_when_it_wakes_after_its_copy_has_put_all_rows(
+def test_worker_that_wakes_after_its_copy_shows_nothing(
     at: str, driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):
     source = write_input(tmp_path / "input", ROWS)
@@ -109,7 +109,7 @@ def test_nothing_of_a_stopped_worker_is_seen_when_it_wakes_after_its_copy_has_pu
 
     os.kill(stopped.pid, signal.SIGCONT)
 
-    until(lambda: is_idle(stopped.pid), "the worker that was stopped to come to an end")
+    until(lambda: is_idle(stopped.pid), "the stopped worker to be idle")
     # A worker that has linked its chunk learns from the ledger that another attempt overtook it.
     assert [event.pid for event in refused(failpoints)] == ([] if at == "linked" else [stopped.pid])
     assert files_of(log) == before
@@ -135,7 +135,7 @@ def test_executors_that_outlive_their_driver_do_not_harm_the_job_that_is_run_aga
     before = files_of(log)
     with contextlib.suppress(ProcessLookupError):  # unless it ended with its executor
         os.kill(stopped.pid, signal.SIGCONT)
-    until(lambda: is_idle(stopped.pid), "the worker that was stopped to come to an end")
+    until(lambda: is_idle(stopped.pid), "the stopped worker to be idle")
     assert files_of(log) == before
     require_complete(log, "load", routed(ROWS))
 

@@ -81,7 +81,7 @@ GROUP = r"^_log/groups/"
         pytest.param(Point("linked", GROUP, "wait"), True, id="when it is decided", marks=pytest.mark.full),
     ],
 )
-def test_of_a_load_as_a_whole_nothing_or_all_is_visible_after_its_driver_was_killed(
+def test_atomic_load_of_a_killed_driver_is_visible_completely_or_not(
     point: Point, driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path, *, visible: bool
 ):
     source = write_input(tmp_path / "input", ROWS)
@@ -101,7 +101,7 @@ def test_of_a_load_as_a_whole_nothing_or_all_is_visible_after_its_driver_was_kil
     assert before.items() <= files_of(log).items(), "the next run resumes after the existing chunks"
 
 
-def test_another_load_aborts_what_a_driver_that_was_killed_left_undecided(
+def test_another_load_aborts_the_open_load_of_a_killed_driver(
     driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):
     rows = {name: make_rows(tag=name) for name in ("dead", "next")}

@@ -32,7 +32,7 @@ class Watched:
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._topic = topic
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none, for it only looks"})
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
 
     def offsets(self) -> int:
         """Return the sum of the high watermarks of all partitions, or 0 before the topic exists."""
@@ -78,7 +78,7 @@ def _serves(process: Path, mark: bytes) -> bool:
         return False
 
 
-def test_every_row_is_there_once_and_in_order_whoever_was_killed_and_when(
+def test_every_row_is_stored_once_in_order_after_each_kill(
     driver: Driver, failpoints: Failpoints, broker: KafkaBroker, tmp_path: Path
 ):
     chance = random.Random()

@@ -23,7 +23,7 @@ def test_a_conflict_in_every_partition_is_raised_once_and_names_them_all(
         opened.create(PARTITIONS)
         pin_plan(opened, "load", ExpectedOffsets("end"))
         for partition in range(PARTITIONS):
-            append_foreign(opened, partition, "somebody else's")
+            append_foreign(opened, partition, "foreign")
     before = files_of(log)
 
     answer = driver.write(write_input(tmp_path / "input", make_rows()), log, job="load")
@@ -37,7 +37,7 @@ def test_a_conflict_in_every_partition_is_raised_once_and_names_them_all(
         assert f"partition {partition}" in answer["error"]
 
 
-def test_a_task_that_is_killed_once_it_has_cancelled_the_run_does_not_hide_its_error(
+def test_kill_after_cancelling_a_run_keeps_its_error(
     driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):
     """The next attempt reports the error, or reads it from the cancellation. The job can be resumed."""

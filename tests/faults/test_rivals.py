@@ -62,7 +62,7 @@ def test_of_two_jobs_with_the_same_expected_offset_one_wins_each_partition(
         assert answer["failed_tasks"] == 0
 
 
-def test_of_two_loads_as_a_whole_that_nobody_keeps_apart_one_is_visible(
+def test_one_of_two_atomic_loads_without_locks_is_visible(
     driver: Driver, rival: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):
     rows = {name: make_rows(tag=name) for name in ("mine", "yours")}

@@ -83,14 +83,14 @@ def copy(
 
 
 @pytest.mark.full
-def test_a_copied_log_holds_every_row_once_and_in_order_wherever_the_driver_was_killed(
+def test_copied_log_has_every_row_once_in_order_after_each_kill(
     driver: Driver, failpoints: Failpoints, tmp_path: Path
 ):
     copy(STEPS, driver, failpoints, (str(tmp_path / "source"), str(tmp_path / "target")), tmp_path)
 
 
 @pytest.mark.kafka
-def test_a_copied_topic_holds_every_row_once_and_in_order_wherever_the_driver_was_killed(
+def test_copied_topic_has_every_row_once_in_order_after_each_kill(
     driver: Driver, failpoints: Failpoints, broker: KafkaBroker, tmp_path: Path
 ):
     name = f"kafka://{broker.bootstrap}/{uuid.uuid4().hex[:8]}"

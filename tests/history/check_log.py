@@ -100,28 +100,28 @@ def _acknowledged(job: Job, parts: Sequence[Part]) -> Iterator[Violation]:
 def _range(part: Part, base_offset: int, end_offset: int) -> Iterator[Violation]:
     if part.offsets[0] != base_offset or part.offsets[-1] >= end_offset:
         at = f"{part.offsets[0]} to {part.offsets[-1]}"
-        yield Violation(3, f"{part} was told to lie from {base_offset} and below {end_offset}, and lies at {at}")
+        yield Violation(3, f"{part} was reported at offsets {base_offset} to {end_offset}, but is at {at}")
 
 
 def _whole(job: Job, parts: Sequence[Part]) -> Iterator[Violation]:
     if job.chunk_records is None:
         if job.refused and any(part.numbers for part in parts):
-            yield Violation(5, f"job {job.name} was refused, and is in the log")
+            yield Violation(5, f"job {job.name} was rejected, but is in the log")
         elif any(part.numbers for part in parts) and not all(part.whole for part in parts):
             held = ", ".join(f"{len(part.numbers)} in partition {part.partition}" for part in parts)
-            yield Violation(4, f"job {job.name} is there in part: {held}")
+            yield Violation(4, f"job {job.name} is incomplete: {held}")
         return
     for part in parts:
         count, total = len(part.numbers), len(job.records[part.partition])
         cut = count % job.chunk_records if count < total else 0
         if cut or set(part.numbers) != set(range(count)):
-            yield Violation(4, f"{part}: of its chunks of {job.chunk_records}, {sorted(part.numbers)} are there")
+            yield Violation(4, f"{part}: of its chunks of {job.chunk_records}, {sorted(part.numbers)} are in the log")
 
 
 def _order(placement: Placement, job: Job, parts: Sequence[Part]) -> Iterator[Violation]:
     for part in parts:
         if part.numbers != sorted(part.numbers):
-            yield Violation(6, f"{part}: its records lie in the order {part.numbers}")
+            yield Violation(6, f"{part}: its records are in the order {part.numbers}")
         places = part.places
         checked = job.expected.get(part.partition) is not None
         # With compare=key, records with other keys may be between two chunks of a load.
@@ -129,7 +129,7 @@ def _order(placement: Placement, job: Job, parts: Sequence[Part]) -> Iterator[Vi
             between = placement.owners[part.partition][places[0] : places[-1] + 1]
             others = {each.name for each in between if each not in (None, job)}
             if others:
-                yield Violation(6, f"{part}: between its records lie some of {', '.join(sorted(others))}")
+                yield Violation(6, f"{part}: between its records are some of {', '.join(sorted(others))}")
 
 
 def _never(history: Iterable[Operation], jobs: Mapping[str, Job]) -> Iterator[Violation]:
@@ -137,10 +137,10 @@ def _never(history: Iterable[Operation], jobs: Mapping[str, Job]) -> Iterator[Vi
         if each.name == CHANGED:
             if each.outcome == OK:
                 yield Violation(
-                    15, f"{each.process} asked job {each.arguments['job']} for other records: {each.result}"
+                    15, f"{each.process} repeated job {each.arguments['job']} with other records: {each.result}"
                 )
         elif each.result.get("kind") in NEVER and not _may_be_its_own(each, jobs):
-            yield Violation(11, f"{each.process} was told {each.result['kind']}: {each.result.get('told', '')}")
+            yield Violation(11, f"{each.process} received {each.result['kind']}: {each.result.get('told', '')}")
 
 
 def _may_be_its_own(told: Operation, jobs: Mapping[str, Job]) -> bool:

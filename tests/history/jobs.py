@@ -44,14 +44,14 @@ class Job:
     @property
     def acknowledged(self) -> Operation | None:
         """The attempt that was first to report that the append is complete; None if there is none."""
-        told = [each for each in self.attempts if each.outcome == OK]
-        return min(told, key=ended_ns, default=None)
+        complete = [each for each in self.attempts if each.outcome == OK]
+        return min(complete, key=ended_ns, default=None)
 
     @property
     def end_ns(self) -> float:
         """Time at which the append was first acknowledged; infinite if it was not."""
-        told = self.acknowledged
-        return math.inf if told is None else ended_ns(told)
+        first = self.acknowledged
+        return math.inf if first is None else ended_ns(first)
 
     @property
     def refused(self) -> bool:
@@ -84,9 +84,9 @@ def jobs_of(history: Iterable[Operation]) -> dict[str, Job]:
         if known is job:
             for record in (each for records in job.records.values() for each in records):
                 if owners.setdefault(record, job.name) != job.name:
-                    raise ValueError(f"{record} is asked for by jobs {owners[record]} and {job.name}")
+                    raise ValueError(f"jobs {owners[record]} and {job.name} both append {record}")
         elif (job.records, job.expected, job.by_key) != (known.records, known.expected, known.by_key):
-            raise ValueError(f"the attempts of job {job.name} differ in what they ask for")
+            raise ValueError(f"the attempts of job {job.name} have different arguments")
         known.attempts.append(operation)
     for job in jobs.values():
         job.attempts.sort(key=lambda each: each.start_ns)

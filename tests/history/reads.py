@@ -50,10 +50,10 @@ def _ends(found: Iterable[Operation], placement: Placement) -> Iterator[Violatio
             part, at = parts[at], at + 1
             newest[part.partition] = max(newest.get(part.partition, (-1, "")), (part.offsets[-1], str(part)))
         for text, (end_offset, _, _) in read.result["seen"].items():
-            offset, told = newest.get(int(text), (-1, ""))
+            offset, last = newest.get(int(text), (-1, ""))
             if end_offset <= offset:
                 yield Violation(
-                    12, f"{read.process} was told that partition {text} ends at {end_offset}, after {told}"
+                    12, f"{read.process} read the end offset {end_offset} of partition {text} after {last}"
                 )
 
 

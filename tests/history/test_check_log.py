@@ -18,18 +18,18 @@ GOOD = [
 LOG = [*at(0, "a"), *at(3, "b")]
 
 
-def test_a_log_as_it_was_told_is_fine_gaps_included():
+def test_log_as_reported_has_no_violation_even_with_gaps():
     assert numbers(GOOD, LOG) == set()
     assert numbers([*GOOD, read(7, {0: (9, LOG)})], LOG) == set()
 
 
-def test_what_nobody_heard_of_is_there_once_or_not_at_all():
+def test_append_of_unknown_outcome_is_in_the_log_once_or_never():
     assert numbers(GOOD, [*LOG, *at(6, "d")]) == set()
     assert numbers(GOOD, [*LOG, *at(6, "d"), *at(8, "d")]) == {2}
     assert numbers(GOOD, [*LOG, *at(6, "d")[:1]]) == {4}
 
 
-def test_1_offsets_rise_and_each_record_was_asked_for_there():
+def test_1_offsets_increase_and_each_record_was_requested():
     assert 1 in numbers(GOOD, [*at(0, "a"), *at(1, "b")])
     assert numbers(GOOD, [*LOG, Found(9, Record("k", "x"))]) == {1}
     changed = Found(4, Record("other", "b/0/1"))
@@ -41,19 +41,19 @@ def test_2_nothing_is_there_twice():
     assert 2 in numbers(GOOD, [*LOG, *at(7, "a")])
 
 
-def test_3_what_was_acknowledged_is_where_it_was_told():
+def test_3_acknowledged_append_is_at_its_reported_offsets():
     assert numbers(GOOD, LOG[:2]) >= {3}
     assert numbers(GOOD, [*at(0, "a"), *at(4, "b")]) == {3}
 
 
-def test_3_each_attempt_was_told_where_it_is():
+def test_3_each_attempt_reports_the_same_offsets():
     first = append("a", 1, 2, {0: 0}, ranges={0: (0, 2)})
     assert numbers([first, append("a", 3, 4, {0: 0}, ranges={0: (0, 2)})], at(0, "a")) == set()
     assert numbers([first, append("a", 3, 4, {0: 0}, ranges={0: (7, 9)})], at(0, "a")) == {3}
     assert numbers([first, append("a", 3, 4, {0: 0}, ranges={0: (0, 1)})], at(0, "a")) == {3}
 
 
-def test_3_what_was_acknowledged_without_a_range_is_there():
+def test_3_append_acknowledged_without_a_range_is_in_the_log():
     told = [replace(append("s", 1, 2, {0: None}, ranges={0: (0, 2)}), result={})]
     assert numbers(told, at(7, "s")) == set()
     assert 3 in numbers(told, at(7, "s")[:1])
@@ -70,7 +70,7 @@ def test_4_chunks_and_wholes_are_all_there_or_not_at_all():
     assert numbers(load, at(0, "l", count=5)[2:4]) == {4}
 
 
-def test_5_what_was_refused_is_nowhere():
+def test_5_rejected_append_is_not_in_the_log():
     assert numbers(GOOD[2:], at(2, "c")) >= {5}
     unheard_then_refused = [append("a", 1, None, {0: 0}), append("a", 5, 6, {0: 0}, kind="CONFLICT")]
     first = append("b", 2, 3, {0: 0}, ranges={0: (0, 2)})
@@ -80,7 +80,7 @@ def test_5_what_was_refused_is_nowhere():
     assert numbers(fenced, at(0, "l", count=4)[:2]) == set()
 
 
-def test_6_a_job_keeps_its_order_and_nothing_lies_inside():
+def test_6_job_keeps_its_order_without_records_between():
     a, b = append("a", 1, None, {0: 0}), append("b", 1, None, {0: None})
     swapped = [Found(0, at(0, "a")[1].record), Found(1, at(0, "a")[0].record)]
     assert numbers([a], swapped) == {6}
@@ -89,7 +89,7 @@ def test_6_a_job_keeps_its_order_and_nothing_lies_inside():
     assert numbers([append("a", 1, None, {0: None}), b], between) == set()
 
 
-def test_7_nothing_of_others_lies_behind_what_was_expected():
+def test_7_no_other_record_is_after_the_expected_offset():
     a, b = append("a", 1, None, {0: None}), append("b", 1, None, {0: 1})
     assert numbers([a, b], [*at(0, "a"), *at(2, "b")]) == {7}
     assert numbers([a, append("b", 1, None, {0: 2})], [*at(0, "a"), *at(5, "b")]) == set()
@@ -104,7 +104,7 @@ def test_7_by_key_only_records_of_the_key_count():
     assert numbers([a, same], [*at(0, "a", key="x"), *at(2, "b", key="x")]) == {7}
 
 
-def test_7_what_is_only_expected_holds_too():
+def test_7_expected_offset_applies_to_partitions_without_rows():
     first = append("a", 1, 2, {1: 0}, ranges={1: (0, 2)})
     late = append("w", 3, 4, {0: 0, 1: 0}, ranges={0: (0, 2)}, counts={0: 2})
     assert numbers([first, late], at(0, "w"), at(0, "a", 1)) == {7}
@@ -117,7 +117,7 @@ def test_8_of_two_that_expected_the_same_one_is_there():
     assert numbers([a, b], [*at(0, "a"), *at(2, "b")]) == {7, 8}
 
 
-def test_9_what_ended_before_another_began_lies_before_it():
+def test_9_append_that_ended_before_another_has_lower_offsets():
     a = append("a", 1, 2, {0: None}, ranges={0: (2, 4)})
     assert numbers([a, append("b", 3, None, {0: None})], [*at(0, "b"), *at(2, "a")]) == {9}
     assert numbers([a, append("b", 2, None, {0: None})], [*at(0, "b"), *at(2, "a")]) == set()
@@ -133,11 +133,11 @@ def test_10_a_conflict_is_one():
 
 
 @pytest.mark.parametrize("kind", ["TRUNCATED", "INPUT_CHANGED", "CHUNK_DAMAGED"])
-def test_11_nobody_is_told_of_a_loss(kind):
+def test_11_no_client_receives_a_loss(kind):
     assert numbers([append("a", 1, 2, {0: 0}, kind=kind)], []) == {11}
 
 
-def test_11_a_run_that_expects_nothing_may_not_know_its_rows_from_those_of_others():
+def test_11_unchecked_run_may_report_lost_progress():
     lost = append("a", 3, 4, {0: None}, kind="PROGRESS_LOST")
     unheard = append("a", 1, None, {0: None})
     assert numbers([unheard, lost], []) == set()
@@ -148,12 +148,12 @@ def test_11_a_run_that_expects_nothing_may_not_know_its_rows_from_those_of_other
     assert 11 in numbers([acknowledged, lost], at(0, "a"))
 
 
-def test_12_a_reader_sees_the_end_of_what_was_acknowledged():
+def test_12_reader_sees_the_end_of_acknowledged_appends():
     assert numbers([*GOOD, read(7, {0: (2, LOG[:2])})], LOG) == {12}
     assert numbers([*GOOD, read(2, {0: (2, LOG[:2])})], LOG) == set()
 
 
-def test_13_a_reader_saw_what_lies_there():
+def test_13_reader_saw_records_of_the_log():
     for seen in (LOG[:3], [*LOG, *at(6, "d")], [*LOG[:3], Found(4, Record("k", "other"))]):
         assert numbers([*GOOD, read(7, {0: (9, seen)})], LOG) == {13}
 
@@ -170,7 +170,7 @@ def test_14_a_reader_sees_wholes_as_wholes():
     assert "job w" in str(check_log([*history, torn], dict(enumerate(log)))[0])
 
 
-def test_14_holds_of_the_partitions_that_a_reader_looked_at():
+def test_14_applies_to_the_partitions_that_a_reader_read():
     """The reader read the layout before the log got another partition."""
     history = [append("w", 1, None, {0: 0, 1: 0}), append("v", 1, None, {0: 2, 1: 2, 2: 0})]
     log = [[*at(0, "w"), *at(2, "v")], [*at(0, "w", 1), *at(2, "v", 1)], at(0, "v", 2)]

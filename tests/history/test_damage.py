@@ -122,7 +122,7 @@ def test_a_log_that_keeps_its_promises_is_allowed(steps: list[Step]):
 @pytest.mark.parametrize("damage", DAMAGES)
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(STEPS, st.data())
-def test_each_kind_of_damage_is_found(damage: Damage, steps: list[Step], data: st.DataObject):
+def test_each_kind_of_damage_is_detected(damage: Damage, steps: list[Step], data: st.DataObject):
     damaged = list(damage(World().run(steps)))
     assume(damaged)
     one = data.draw(st.sampled_from(range(len(damaged))))
@@ -138,7 +138,7 @@ def without_reads(world: World) -> World:
 )
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(STEPS, st.data())
-def test_damage_is_found_where_nobody_read(damage: Damage, steps: list[Step], data: st.DataObject):
+def test_damage_is_detected_in_unread_records(damage: Damage, steps: list[Step], data: st.DataObject):
     damaged = list(damage(without_reads(World().run(steps))))
     assume(damaged)
     one = data.draw(st.sampled_from(range(len(damaged))))

@@ -24,7 +24,7 @@ while True:
 """
 
 
-def test_what_is_recorded_is_read(tmp_path):
+def test_recorded_operations_are_read(tmp_path):
     with Recorder(tmp_path / "a.jsonl", "a") as recorder:
         first = recorder.start("append", {"x": 1})
         second = recorder.start("read", {})
@@ -57,7 +57,7 @@ def test_threads_share_a_file_and_processes_a_folder(tmp_path):
     assert all(each.outcome == OK and each.arguments == each.result for each in found)
 
 
-def test_a_writer_that_is_killed_leaves_whole_lines_and_the_next_goes_on(tmp_path):
+def test_killed_writer_leaves_whole_lines_and_the_next_continues(tmp_path):
     file = tmp_path / "w.jsonl"
     for _ in range(3):
         with subprocess.Popen([sys.executable, "-c", WRITER, file], stdout=subprocess.PIPE) as writer:

@@ -100,7 +100,7 @@ def committed_values(address: str, topic: str) -> list[str]:
     consumer = Consumer(
         {
             "bootstrap.servers": address,
-            "group.id": "none, for nothing is committed",
+            "group.id": "unused",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,

@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 
 
 def spec_of(address: str, topic: str, *, request_seconds: float = _REQUEST_SECONDS, **settings: str) -> KafkaSpec:
-    """Return the spec of a topic with a registry of its own and short timeouts.
+    """Return the spec of a topic with a separate registry and short timeouts.
 
     The timeouts keep the ratios of the defaults: 1 to 6 to 12 for a request, a transaction and all retries. The names
     of client settings have underscores instead of dots.
@@ -113,7 +113,7 @@ def for_a_while(
 ) -> Callable[[], None]:
     """Return a function that stops a broker, and resumes it after ``seconds``.
 
-    A thread of its own, which the function adds to ``threads``, resumes the broker.
+    A separate thread, which the function adds to ``threads``, resumes the broker.
     """
 
     def later() -> None:
@@ -162,7 +162,7 @@ def require_truth(
 def all_at_once(call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
     """Call a function with each item, and return the results.
 
-    Each call has a thread of its own, because calls under faults mostly wait.
+    Each call has its own thread, because calls under faults mostly wait.
     """
     items = list(items)
     with ThreadPoolExecutor(len(items)) as threads:

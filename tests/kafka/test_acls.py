@@ -84,7 +84,7 @@ def test_the_right_to_create_is_not_needed_once_the_registry_is_there(secured, s
         assert run_job(log, "job", TEN).rows == 10
 
 
-def test_without_a_look_at_the_settings_a_load_works_and_says_what_was_not_checked(secured, spec):
+def test_load_without_access_to_settings_works_and_notes_it(secured, spec):
     secured.allow(least(spec.topic, spec.prefix).values())
     with KafkaLog(spec) as log:
         found = log.preflight()
@@ -122,7 +122,7 @@ def test_a_load_without_preflight_names_the_right_that_is_missing(secured, spec,
 
 
 @pytest.mark.parametrize(("which", "partitions"), [("registry", 16), ("layouts", 1)])
-def test_a_registry_that_may_not_be_made_comes_with_the_line_for_an_administrator(secured, spec, which, partitions):
+def test_missing_registry_error_has_the_command_for_an_administrator(secured, spec, which, partitions):
     rights = least(spec.topic, spec.prefix)
     del rights[f"{which} create"]
     secured.allow(rights.values())
@@ -173,7 +173,7 @@ def test_a_reader_needs_no_more_than_to_read_the_topic(secured, spec):
     assert f"lacks an ACL: {on_topic('Read', spec.topic)}." in str(refused.value)
 
 
-def test_what_a_reader_needs_to_cut_no_whole_load_is_to_describe_the_ledgers(secured, spec):
+def test_reader_of_atomic_loads_needs_describe_on_the_ledgers(secured, spec):
     """Without this ACL, the error of a request for the ledger names it."""
     with KafkaLog(KafkaSpec(secured.open, spec.topic, spec.prefix)) as writer:
         run_whole(writer, "job", TEN)
@@ -191,7 +191,7 @@ def test_what_a_reader_needs_to_cut_no_whole_load_is_to_describe_the_ledgers(sec
     assert f"on groups that begin with {spec.prefix}/." in str(refused.value)
 
 
-def test_what_only_administrators_do_names_its_right_too(secured, spec):
+def test_administrative_operations_name_their_acl(secured, spec):
     append(secured.open, spec.topic, "a", "b")
     secured.allow([on_topic("Read", spec.topic), on_topic("Describe", "new")])
     with KafkaLog(spec) as log, refused_soon() as refused:
@@ -202,7 +202,7 @@ def test_what_only_administrators_do_names_its_right_too(secured, spec):
     assert f"lacks an ACL: {on_topic('Create', 'new')}." in str(refused.value)
 
 
-def test_a_registry_that_may_not_be_seen_is_not_taken_for_none(secured, spec):
+def test_forbidden_registry_is_not_treated_as_missing(secured, spec):
     """Otherwise, a completed job would appear never to have run."""
     secured.allow([on_topic("Read", spec.topic)])
     make_registry(secured, spec)

@@ -31,10 +31,10 @@ CODES = {
 }
 
 FENCED = {
-    "_FENCED": "a newer holder of the id, or the transaction's timeout: the ledger tells which",
+    "_FENCED": "a newer holder of the id, or the transaction's timeout; the ledger distinguishes them",
     "PRODUCER_FENCED": "a newer epoch of the id",
     "INVALID_PRODUCER_EPOCH": "the same, from brokers before 2.7 and from partition leaders",
-    "INVALID_PRODUCER_ID_MAPPING": "the id has another producer id now, as after its last epoch, or none any more",
+    "INVALID_PRODUCER_ID_MAPPING": "the id has another producer id now, as after its last epoch, or none",
 }
 
 REFUSED = {
@@ -103,13 +103,13 @@ MAY_HAVE_HAPPENED = {
 }
 
 
-def test_the_constants_of_the_client_are_seen():
+def test_constants_of_the_client_are_listed():
     assert {"_FENCED", "UNKNOWN", "NO_ERROR", "TRANSACTION_ABORTABLE"} <= CODES.keys()
     assert len(CODES) > 150
 
 
 @pytest.mark.parametrize("name", CODES)
-def test_every_code_means_what_is_listed_here_and_all_others_are_unknown(name):
+def test_every_code_has_its_listed_meaning_or_unknown(name):
     listed = {**dict.fromkeys(FENCED, Meaning.FENCED), **dict.fromkeys(REFUSED, Meaning.REFUSED)}
     assert meaning_of(CODES[name]) is listed.get(name, Meaning.UNKNOWN)
 
@@ -119,7 +119,7 @@ def test_every_code_that_is_listed_here_is_one_of_the_clients():
 
 
 @pytest.mark.parametrize("name", sorted(MAY_HAVE_HAPPENED))
-def test_what_may_have_happened_is_never_taken_for_refused(name):
+def test_possible_success_is_never_a_rejection(name):
     assert meaning_of(CODES[name]) is Meaning.UNKNOWN
 
 
@@ -130,7 +130,7 @@ def test_a_code_of_a_newer_client_is_unknown(code):
 
 
 @pytest.mark.parametrize("name", CODES)
-def test_a_question_is_asked_again_only_where_no_refusal_was_meant(name):
+def test_only_codes_without_rejection_are_retried(name):
     code = CODES[name]
     if code in PASSING:
         assert meaning_of(code) is Meaning.UNKNOWN
@@ -161,7 +161,7 @@ def test_a_right_of_another_kind_is_not_named():
     assert "Read" not in told
 
 
-def test_the_most_telling_reason_is_given_for_silence():
+def test_most_specific_reason_explains_silence():
     everything = set(CODES.values())
     telling = [KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE, KafkaError._ALL_BROKERS_DOWN]
     for code in telling:

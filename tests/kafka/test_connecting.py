@@ -57,9 +57,9 @@ EXPECTS_MORE = "closed the connection at the first request, as with TLS or SASL"
 NO_TLS = "ended the TLS handshake, as without TLS"
 
 CASES = {
-    "a port that nobody listens on": REFUSED,
-    "a port that accepts and says nothing": SILENCE,
-    "a port that accepts and says nothing, TLS": SILENCE,
+    "a closed port": REFUSED,
+    "a port that accepts and does not respond": SILENCE,
+    "a port that accepts and does not respond, TLS": SILENCE,
     "a name that does not resolve": NAME,
     "a wrong password": CREDENTIALS,
     "an unknown user": CREDENTIALS,
@@ -118,9 +118,9 @@ def given_for(case: str, secured, silent: str) -> tuple[str, dict[str, str]]:
         "sasl.jaas.config": f'{scram} username="{USER}" password="{PASSWORD}";',
     }
     return {
-        "a port that nobody listens on": (closed_port(), {}),
-        "a port that accepts and says nothing": (silent, SOON),
-        "a port that accepts and says nothing, TLS": (silent, {**tls, **SOON}),
+        "a closed port": (closed_port(), {}),
+        "a port that accepts and does not respond": (silent, SOON),
+        "a port that accepts and does not respond, TLS": (silent, {**tls, **SOON}),
         "a name that does not resolve": ("no-such-host.invalid:9092", {}),
         "a wrong password": (secured.sasl, sasl(USER, WRONG)),
         "an unknown user": (secured.sasl, sasl(WRONG, PASSWORD)),
@@ -168,7 +168,7 @@ def stderr_file(tmp_path_factory):
 
 ASKED = [(case, "layout") for case in CASES] + [
     (case, by)
-    for case in ("a wrong password", "a port that accepts and says nothing")
+    for case in ("a wrong password", "a port that accepts and does not respond")
     for by in CONTACTS
     if by != "layout"
 ]
@@ -185,18 +185,18 @@ def told(secured, stderr_file):
 
 
 @pytest.mark.parametrize(("case", "by"), ASKED)
-def test_the_first_contact_says_what_is_wrong(told, case, by):
+def test_first_contact_reports_the_cause(told, case, by):
     found = told[case, by]
     assert isinstance(found.error, StorageError), repr(found.error)
     assert re.search(CASES[case], str(found.error))
     assert re.search(r"\. (Check|Set) ", str(found.error))
     assert found.servers in str(found.error)
-    assert f"topic {TOPIC}:" in str(found.error), "the user's topic, whatever topic was asked for"
+    assert f"topic {TOPIC}:" in str(found.error), "the user's topic for each requested topic"
     assert found.seconds < SECONDS
 
 
 @pytest.mark.parametrize("asked", ["initialOffset", "prepareForTriggerAvailableNow"])
-def test_a_stream_is_told_of_a_wrong_address_soon_whatever_it_is_asked_first(asked):
+def test_stream_reports_a_wrong_address_soon_at_each_first_call(asked):
     options = {"kafka.bootstrap.servers": closed_port(), "subscribe": TOPIC, "kafka.delivery.timeout.ms": "30000"}
     reader = RecordsStreamReader(parse_read_stream(options), RECORDS)
     began = time.monotonic()
@@ -206,7 +206,7 @@ def test_a_stream_is_told_of_a_wrong_address_soon_whatever_it_is_asked_first(ask
     reader.stop()
 
 
-def test_nothing_that_was_given_is_shown(told, stderr_file):
+def test_errors_show_no_configured_value(told, stderr_file):
     shown = [f"{found.error!r} {found.error}" for found in told.values()]
     assert not [each for each in shown if CANARY in each]
     assert not any(found.error.__cause__ or not found.error.__suppress_context__ for found in told.values())
@@ -242,7 +242,7 @@ def test_credentials_that_a_silent_broker_refuses_later_are_refused_at_once(secu
             secured.broker.node(1).wait_until_alive()
 
 
-def test_a_refusal_after_a_silence_is_told_by_the_client_that_met_both(secured):
+def test_rejection_after_a_silence_is_reported(secured):
     """One of several brokers may be silent while others reject the credentials. Silence alone would be retried."""
     with KafkaLog(kafka_spec(secured.sasl, TOPIC, {**sasl(USER, WRONG), **SHORTLY})) as log:
         admin = log._admin
@@ -258,7 +258,7 @@ def test_a_refusal_after_a_silence_is_told_by_the_client_that_met_both(secured):
             admin.answer(admin.client.describe_cluster(request_timeout=admin.request_seconds))
 
 
-def test_a_broker_that_is_gone_is_told_from_one_that_never_answered(secured):
+def test_stopped_broker_differs_from_one_that_never_responded(secured):
     """After a response, earlier errors do not explain a failure."""
     log = KafkaLog(kafka_spec(f"{closed_port()},{secured.open}", TOPIC, {}))
     with pytest.raises(LogNotFoundError):
@@ -266,7 +266,7 @@ def test_a_broker_that_is_gone_is_told_from_one_that_never_answered(secured):
 
 
 @pytest.mark.parametrize("ask", [KafkaLog.layout, KafkaLog.preflight, lambda log: log.bounds(0)])
-def test_a_client_that_nobody_answered_ends_with_its_log(ask):
+def test_client_without_a_response_ends_with_its_log(ask):
     """Otherwise, each retry of a long outage would leave a client with its threads and connections."""
     with silent_port() as address, KafkaLog(kafka_spec(address, TOPIC, SHORTLY)) as log:
         with pytest.raises(StorageError, match=SILENCE):

@@ -53,21 +53,21 @@ def between(monkeypatch, happens):
 
 
 @pytest.mark.usefixtures("busy")
-@pytest.mark.parametrize("what", ["load", "records", "batch", "next batch", "gone on"])
-def test_what_is_committed_as_a_whole_between_two_looks_is_in_all_bounds(log, broker, monkeypatch, what):
+@pytest.mark.parametrize("what", ["load", "records", "batch", "next batch", "pinned before"])
+def test_load_committed_between_two_reads_is_in_all_bounds(log, broker, monkeypatch, what):
     """The load may begin after the read has begun, and complete before the read ends."""
     append_foreign(log, 0, "a")
     begun: Rows = {0: [], 1: []}
     if what == "next batch":
         run_batch(log, 0, ROWS, whole=True)
         begun = ROWS
-    if what == "gone on":
+    if what == "pinned before":
         pin_plan(log, "job", ExpectedOffsets("end"), whole=True)
 
     def commit():
         with KafkaLog(log.spec) as other:
             match what:
-                case "load" | "gone on":
+                case "load" | "pinned before":
                     run_whole(other, "job", ROWS)
                 case "records":
                     mapping = {at: table_of(values) for at, values in ROWS.items()}
@@ -84,7 +84,7 @@ def test_what_is_committed_as_a_whole_between_two_looks_is_in_all_bounds(log, br
 
 
 @pytest.mark.usefixtures("busy")
-def test_loads_that_were_complete_before_are_not_asked_for_again(log, monkeypatch):
+def test_complete_loads_are_not_requested_again(log, monkeypatch):
     run_whole(log, "job", ROWS)
     asked: list[tuple[object, ...]] = []
     monkeypatch.setattr(Ledger, "read_all", lambda *given: asked.append(given))
@@ -92,7 +92,7 @@ def test_loads_that_were_complete_before_are_not_asked_for_again(log, monkeypatc
     assert asked == []
 
 
-def test_who_may_not_see_what_is_recorded_is_told_bounds_all_the_same(log, busy):
+def test_reader_without_access_to_the_registry_gets_bounds(log, busy):
     run_whole(log, "job", ROWS)
 
     def refused():
@@ -103,7 +103,7 @@ def test_who_may_not_see_what_is_recorded_is_told_bounds_all_the_same(log, busy)
     assert at_one_moment(admin, ats, loads, SECONDS) == ends.barriers(admin, ats, SECONDS)
 
 
-def test_loads_without_a_pause_are_told_of_in_the_end(log, busy):
+def test_continuous_loads_are_reported_at_the_timeout(log, busy):
     """A test cannot commit so many loads. Instead, each read finds another ledger entry."""
     run_whole(log, "job", ROWS)
     held = log.progress_of(range(2), "job")

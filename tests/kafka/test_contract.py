@@ -46,11 +46,11 @@ class TestWholeLoadsOnKafka(OnKafka, WholeContract, WholeAtOnceContract, WholeSt
     """A commit group is one transaction, open in the process that appends to it."""
 
     # A writer with expected offsets waits until the transaction ends or times out: see faults/test_whole_load.py.
-    test_what_readers_do_not_see_they_are_not_told_of = None  # type: ignore[assignment]
-    test_who_finds_it_in_the_way_after_its_time_aborts_it = None  # type: ignore[assignment]
+    test_readers_get_no_metadata_of_invisible_rows = None  # type: ignore[assignment]
+    test_writer_aborts_an_overdue_load = None  # type: ignore[assignment]
     test_of_loads_that_expect_the_same_at_most_one_is_visible = None  # type: ignore[assignment]
     # A transaction cannot reserve a partition without a record in it.
-    test_what_it_names_and_has_no_rows_for_holds_in_the_same_step = None  # type: ignore[assignment]
+    test_named_partition_without_rows_is_checked_at_the_commit = None  # type: ignore[assignment]
 
 
 @pytest.mark.full

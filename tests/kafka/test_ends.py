@@ -35,7 +35,7 @@ def asked(monkeypatch):
     return made
 
 
-def test_whose_leaders_are_not_known_is_not_asked_for_offsets(broker, asked):
+def test_offsets_are_not_requested_without_known_leaders(broker, asked):
     topic = create_topic(broker.bootstrap, 2)
     append(broker.bootstrap, topic, "a", "b")
     admin = admin_client(KafkaSpec(broker.bootstrap, topic))
@@ -47,7 +47,7 @@ def test_whose_leaders_are_not_known_is_not_asked_for_offsets(broker, asked):
     assert asked == ["list_offsets"]
 
 
-def test_a_transaction_that_is_committed_between_two_looks_is_in_all_bounds(broker, monkeypatch):
+def test_transaction_committed_between_two_reads_is_in_all_bounds(broker, monkeypatch):
     topic = create_topic(broker.bootstrap, 2)
     admin = admin_client(KafkaSpec(broker.bootstrap, topic))
     ats = [TopicPartition(topic, number) for number in range(2)]
@@ -76,7 +76,7 @@ def commit_to_both(address, topic):
     return topic
 
 
-def test_the_newest_time_is_asked_of_known_leaders_too(broker, asked):
+def test_newest_time_is_requested_from_known_leaders(broker, asked):
     topic = create_topic(broker.bootstrap)
     admin = admin_client(KafkaSpec(broker.bootstrap, topic))
     assert ends.newest_ms(admin, TopicPartition(topic, 0)) == -1
@@ -92,7 +92,7 @@ def test_the_newest_time_is_asked_of_known_leaders_too(broker, asked):
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     ],
 )
-def test_leaders_are_asked_for_anew_after_an_error(broker, asked, monkeypatch, code):
+def test_leaders_are_requested_again_after_an_error(broker, asked, monkeypatch, code):
     """A failover or a new partition causes these errors. The test cannot cause them, so it raises them."""
     topic = create_topic(broker.bootstrap)
     at, admin = TopicPartition(topic, 0), admin_client(KafkaSpec(broker.bootstrap, topic))
@@ -123,7 +123,7 @@ def test_a_topic_that_was_deleted_since_is_not_there(broker):
     assert ends.high_watermark(admin, at) == 0
     operator = admin_of(broker.bootstrap)
     operator.delete_topics([topic])[topic].result(SECONDS)
-    wait_until(lambda: _is_gone(admin, at), SECONDS, lambda: "it is told to be there")
+    wait_until(lambda: _is_gone(admin, at), SECONDS, lambda: "the broker still reports the topic")
 
 
 def _is_gone(admin, at):

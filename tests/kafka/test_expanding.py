@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 @pytest.mark.parametrize(
     ("step", "expected"), [("begin", "none"), ("produced", "none"), ("commit", "none"), ("produced", "end")]
 )
-def test_a_writer_that_sleeps_through_an_expansion_appends_nothing_behind_a_threshold(broker, topic, step, expected):
+def test_sleeping_writer_appends_nothing_after_a_threshold(broker, topic, step, expected):
     """The writer stops within a chunk and resumes after the expansion. Its id is the job's or the partition's."""
     with stopped_at(step, broker, topic, timeout_ms=20_000, expected=expected) as told:
         with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
@@ -51,12 +51,12 @@ def test_a_writer_that_sleeps_through_an_expansion_appends_nothing_behind_a_thre
         assert log.bounds(0).end_offset == threshold
 
 
-def test_an_open_transaction_of_somebody_else_is_waited_for(broker, topic):
+def test_foreign_open_transaction_is_waited_for(broker, topic):
     theirs = open_transaction(broker.bootstrap, topic, f"theirs/{topic}")
     impatient = replace(spec_of(broker.bootstrap, topic), claim_timeout_ms=1_000)
     with KafkaLog(impatient) as log, refused_soon() as refused:
         expand_log(log, 2)
-    assert "a transaction has been open from offset 0" in str(refused.value)
+    assert "a transaction has been open at offset 0" in str(refused.value)
     theirs.commit_transaction(SECONDS)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
         expand_log(log, 2)
@@ -97,7 +97,7 @@ def test_a_writer_appends_nothing_once_another_tool_added_partitions(broker, top
         assert values_in(log, 0) == ["a"]
 
 
-def test_the_ids_that_an_expansion_takes_over_are_of_jobs_that_may_still_write_under_them(broker, topic):
+def test_expansion_fences_ids_of_jobs_that_may_still_write(broker, topic):
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
         other_topic = replace(plan_of(log, "other-topic", "none"), log_id="another")
         by_key = replace(plan_of(log, "by-key"), compare=BY_KEY)
@@ -116,7 +116,7 @@ def test_the_ids_that_an_expansion_takes_over_are_of_jobs_that_may_still_write_u
 
 
 @pytest.mark.parametrize("topic", [2], indirect=True)
-def test_a_stream_holds_back_what_another_tool_added_until_it_has_read_what_was_there_then(broker, topic):
+def test_stream_reads_foreign_partitions_after_older_records(broker, topic):
     """The stream also waits for records in an open transaction, which may commit later."""
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingoffsets": "earliest"}
 
@@ -164,7 +164,7 @@ def test_a_topic_that_another_tool_expanded_in_between_is_expanded_further(broke
 
 
 @pytest.mark.parametrize(("policy", "told"), [("compact", True), ("delete", False)])
-def test_who_expands_a_compacted_topic_is_told_that_deleted_keys_come_back(broker, policy, told):
+def test_expansion_of_a_compacted_topic_warns_of_deleted_keys(broker, policy, told):
     topic = create_topic(broker.bootstrap, 1, cleanup_policy=policy)
     command = ["expand", "--bootstrap-servers", broker.bootstrap, "--topic", topic, "--partitions", "2"]
     ended = CliRunner().invoke(cli.app, command)

@@ -26,7 +26,7 @@ def expecting(*offsets: int) -> ExpectedOffsets:
     return ExpectedOffsets.parse(json.dumps(dict(enumerate(offsets))))
 
 
-def test_markers_and_aborted_records_are_no_conflict_and_a_record_behind_them_is(broker, topic):
+def test_markers_and_aborted_records_are_no_conflict_but_a_later_record_is(broker, topic):
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
         behind = append_foreign(log, 0, "x").range.base_offset + 1
         append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)
@@ -42,7 +42,7 @@ def test_markers_and_aborted_records_are_no_conflict_and_a_record_behind_them_is
                 pin_plan(log, f"late-{expected}", expecting(expected))
 
 
-def test_what_is_trimmed_while_a_gap_is_looked_at_is_looked_at_again(broker, topic, monkeypatch):
+def test_gap_is_read_again_after_a_trim(broker, topic, monkeypatch):
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
         behind = append_foreign(log, 0, "x").range.base_offset + 1
         append_foreign(log, 0, "y")
@@ -63,7 +63,7 @@ def test_what_is_trimmed_while_a_gap_is_looked_at_is_looked_at_again(broker, top
         assert refusal == Conflict(behind, left.end_offset, left.start_offset)
 
 
-def test_on_a_compacted_topic_a_gap_shows_nothing_but_behind_the_jobs_own_young_rows(broker):
+def test_gap_on_a_compacted_topic_counts_only_after_own_young_rows(broker):
     topic = create_topic(broker.bootstrap, cleanup_policy="compact", delete_retention_ms="86400000")
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
         log.create(1)  # the topic exists; wait until the brokers know it
@@ -77,17 +77,15 @@ def test_on_a_compacted_topic_a_gap_shows_nothing_but_behind_the_jobs_own_young_
         assert values_in(log, 0) == ["x", *rows_of(7, 0)[0]]
 
 
-def test_a_job_that_is_older_than_its_ledger_may_be_is_told_to_look_for_its_own_rows(broker, topic):
+def test_old_job_is_advised_to_check_for_own_rows(broker, topic):
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
         log.record_plan(replace(plan_of(log, "old"), named=(0,), pinned_at_ms=1))
         append_foreign(log, 0, "whose?")
-        with pytest.raises(ConflictError, match="look first whether what is new is its own"):
+        with pytest.raises(ConflictError, match="Check first whether the new records are those of the job"):
             run_job(log, "old", rows_of(4, 0))
 
 
-def test_what_another_attempt_appends_during_an_unchecked_claim_is_not_taken_for_a_lost_ledger(
-    broker, topic, monkeypatch
-):
+def test_append_during_an_unchecked_claim_is_no_lost_ledger(broker, topic, monkeypatch):
     spec = KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)
     with KafkaLog(spec) as log, KafkaLog(spec) as other:
         plan = pin_plan(log, "job", ExpectedOffsets("none"))

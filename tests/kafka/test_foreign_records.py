@@ -140,7 +140,7 @@ def test_each_compression_codec_is_read(spec, codec):
 
 
 def zstd_stream(data):
-    """Compress as a stream, as Java's producer does: without the decompressed size, so the reader has to guess it."""
+    """Compress as a stream, as Java's producer does: without the decompressed size, so the reader must guess it."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as stream:
         stream.write(data)
@@ -177,9 +177,9 @@ def test_state_verification_and_writes_by_key_pass_unusual_records(spec, spark):
 def test_open_transaction_of_another_producer_is_reported_by_readers_and_writers(broker, topic):
     other = open_transaction(broker.bootstrap, topic, f"other-{topic}")
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, prefix=topic, claim_timeout_ms=1_000)) as log:
-        with pytest.raises(UndecidedError, match="open from offset 0"):
+        with pytest.raises(UndecidedError, match="open at offset 0"):
             values_in(log, 0)
-        with pytest.raises(UndecidedError, match="open from offset 0"):
+        with pytest.raises(UndecidedError, match="open at offset 0"):
             planned_writer(log)
         other.abort_transaction(SECONDS)
         planned_writer(log).must_append("a")

@@ -60,7 +60,7 @@ def end_of(secured, spec: KafkaSpec) -> int:
 
 
 @pytest.mark.parametrize("missing", least("t", "p"))
-def test_what_is_required_or_an_error_before_anything_is_appended(secured, spec, missing):
+def test_required_guarantee_or_an_error_before_any_append(secured, spec, missing):
     rights = least(spec.topic, spec.prefix)
     right = rights.pop(missing)
     if missing not in ("registry create", "layouts create"):
@@ -86,9 +86,7 @@ def planned(spec: KafkaSpec, **given: str):
         return write.plan_write(replace(options, spec=spec), FRAME)
 
 
-def test_with_the_right_to_write_alone_rows_are_appended_and_what_they_got_is_told(
-    secured, spec, tmp_path, monkeypatch
-):
+def test_with_only_write_access_the_guarantee_is_reported(secured, spec, tmp_path, monkeypatch):
     secured.allow([on_topic("Write", spec.topic)])
     report = tmp_path / "report.json"
     writer = planned(spec, idempotence=REQUESTED, expectedOffsets="none", report=str(report))
@@ -120,7 +118,7 @@ def unrecorded(log, *jobs):
     return next(job for job in map(str, range(1000)) if registry._number(log.topic, job) not in taken)
 
 
-def test_a_job_that_was_begun_exactly_once_goes_on_so_or_not_at_all(secured, spec):
+def test_exactly_once_job_continues_so_or_fails(secured, spec):
     rights = least(spec.topic, spec.prefix)
     secured.allow(rights.values())
     with KafkaLog(spec) as log:
@@ -171,7 +169,7 @@ def test_a_request_whose_reply_was_lost(monkeypatch, proxied, proxied_topic, gua
 
 
 @pytest.mark.parametrize("guarantee", [IDEMPOTENT, AT_LEAST_ONCE])
-def test_what_the_broker_will_never_take_ends_the_task_once(broker, monkeypatch, guarantee):
+def test_permanently_rejected_records_fail_the_task_once(broker, monkeypatch, guarantee):
     topic = create_topic(broker.bootstrap, cleanup_policy="compact")
     spec = KafkaSpec(broker.bootstrap, topic)
     writer = planned(spec, idempotence=OFF, maxRecordsPerChunk="1")
@@ -197,7 +195,7 @@ def test_an_acknowledgement_without_an_offset_is_placed_between_the_ends(monkeyp
     assert (appended.range, appended.has_offset) == (OffsetRange(1, 3), False)
 
 
-def test_nobody_is_fenced(broker, topic):
+def test_no_writer_is_fenced(broker, topic):
     spec = KafkaSpec(broker.bootstrap, topic)
     holder = TransactionalProducer(spec, spec.transactional_id(0, None))
     holder.init(SECONDS)

@@ -50,8 +50,8 @@ def test_a_claim_and_the_chunks_after_it_take_one_instance(broker, topic, monkey
     assert len(taken) == 1
 
 
-def test_a_log_keeps_few_instances_and_goes_on_without_one(broker, monkeypatch):
-    """Each of the twelve jobs writes under an id of its own, because it expects no offset."""
+def test_log_keeps_few_instances_and_works_without_one(broker, monkeypatch):
+    """Each of the twelve jobs writes under its own id, because it expects no offset."""
     topic, most, alive = create_topic(broker.bootstrap), [], set()
     init, close = TransactionalProducer.init, TransactionalProducer.close
 
@@ -79,7 +79,7 @@ def test_a_log_keeps_few_instances_and_goes_on_without_one(broker, monkeypatch):
         assert values_in(log, 0) == expected
 
 
-def test_a_writer_that_let_go_of_its_instance_appends_what_it_claimed_unless_it_was_overtaken(broker):
+def test_writer_without_its_instance_appends_unless_overtaken(broker):
     topic = create_topic(broker.bootstrap, 12)
     spec = KafkaSpec(broker.bootstrap, topic, topic)
     with KafkaLog(spec) as log, KafkaLog(spec) as other:
@@ -92,7 +92,7 @@ def test_a_writer_that_let_go_of_its_instance_appends_what_it_claimed_unless_it_
         assert [values_in(log, partition) for partition in range(3)] == [["theirs"], ["1"], ["2"]]
 
 
-def test_a_coordinator_is_looked_for_once_a_broker_is_connected(broker, topic, monkeypatch):
+def test_coordinator_is_requested_after_a_broker_is_connected(broker, topic, monkeypatch):
     """If no broker is connected, the client searches again only after half a second."""
     found = []
 
@@ -111,7 +111,7 @@ def test_a_coordinator_is_looked_for_once_a_broker_is_connected(broker, topic, m
     assert {*found} == {True}
 
 
-def test_a_claim_connects_while_it_looks_whether_it_is_for_nothing(broker, topic, monkeypatch):
+def test_claim_connects_during_its_checks(broker, topic, monkeypatch):
     make, connect, changed = TransactionalProducer.__init__, TransactionalProducer._connect, Checks.changed
     made, connected, up = [], Event(), []
 
@@ -155,7 +155,7 @@ def test_an_instance_is_connected_by_one_thread_at_a_time(broker, topic, monkeyp
     assert together == [False, False]
 
 
-def test_a_claim_of_a_topic_that_a_broker_does_not_know_yet_looks_for_it_again(broker, topic, monkeypatch):
+def test_claim_of_an_unknown_topic_requests_it_again(broker, topic, monkeypatch):
     def unknown(*_):
         monkeypatch.undo()
         raise LogNotFoundError("not yet")
@@ -188,7 +188,7 @@ def test_an_instance_that_is_let_go_of_connects_no_longer():
         wait_until(lambda: before.issuperset(enumerate_threads()), 2, lambda: "it goes on")
 
 
-def test_a_claim_that_would_be_for_nothing_fences_nobody_and_keeps_no_instance(broker, topic, monkeypatch):
+def test_useless_claim_fences_no_writer_and_keeps_no_instance(broker, topic, monkeypatch):
     make, close, alive, fencing = TransactionalProducer.__init__, TransactionalProducer.close, set(), []
 
     def begun(instance, *given):
@@ -216,7 +216,7 @@ def test_a_claim_that_would_be_for_nothing_fences_nobody_and_keeps_no_instance(b
     assert fencing == []
 
 
-def test_a_claim_asks_for_its_topic_unless_that_was_told_just_now_and_an_append_always(broker, topic, monkeypatch):
+def test_claim_requests_its_topic_unless_cached_and_append_always(broker, topic, monkeypatch):
     asked: list[str] = []
     fencing: list[int] = []
     own = TransactionalProducer.describe
@@ -226,7 +226,7 @@ def test_a_claim_asks_for_its_topic_unless_that_was_told_just_now_and_an_append_
         return require_planned(asker, name, log_id)
 
     def asking_one(instance):
-        asked.append("who took the records")
+        asked.append("the broker of the records")
         return own(instance)
 
     for each in (layouts, attempt):
@@ -238,17 +238,17 @@ def test_a_claim_asks_for_its_topic_unless_that_was_told_just_now_and_an_append_
         job = JobWriter(log, plan)
         assert asked == []
         job.must_append("a")
-        assert asked == ["who took the records"]
+        assert asked == ["the broker of the records"]
         monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 0.0)
         assert isinstance(log.claim(0, plan), Claim)
-        assert asked == ["who took the records", "any broker", "any broker"]
+        assert asked == ["the broker of the records", "any broker", "any broker"]
         monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
         monkeypatch.setattr(TransactionalProducer, "init", lambda *_: fencing.append(1))
         assert log.claim(0, replace(plan, layout_epoch=2)) == LayoutChanged(2, 1)
         assert fencing == []
 
 
-def test_what_is_told_of_a_topic_behind_an_append_is_what_the_next_claim_knows_of_it(broker, topic, monkeypatch):
+def test_next_claim_uses_the_topic_metadata_of_an_append(broker, topic, monkeypatch):
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
         job = JobWriter(log, plan)
@@ -268,9 +268,7 @@ def test_what_is_told_of_a_topic_behind_an_append_is_what_the_next_claim_knows_o
         (2, LayoutChanged(1, 2)),
     ],
 )
-def test_who_took_the_records_is_asked_whether_they_are_in_the_planned_topic(
-    broker, topic, monkeypatch, told, becomes
-):
+def test_topic_id_is_requested_from_the_broker_of_the_records(broker, topic, monkeypatch, told, becomes):
     """Other brokers may have stale metadata. A pair in ``becomes`` holds the attempts and the aborted rows."""
     own = TransactionalProducer.describe
 
@@ -299,7 +297,7 @@ def test_nothing_is_known_of_a_topic_that_is_gone(broker, topic, monkeypatch):
         log_id = log.layout().log_id
         log._admin.client.delete_topics([topic])[topic].result(SECONDS)
         with pytest.raises(LogNotFoundError):
-            wait_until(lambda: log.layout().partitions == 0, SECONDS, lambda: "it is still there")
+            wait_until(lambda: log.layout().partitions == 0, SECONDS, lambda: "the topic still exists")
         with pytest.raises(LogNotFoundError):
             log.has_id(log_id)
 
@@ -323,7 +321,7 @@ def test_an_attempt_that_was_overtaken_before_its_fence_stays_refused(broker, to
         assert values_in(first, 0) == ["a"]
 
 
-def test_a_topic_that_was_deleted_is_not_made_anew_by_who_asks_for_it(conf):
+def test_request_does_not_recreate_a_deleted_topic(conf):
     """The brokers create a topic when a client requests its metadata, which is Kafka's default."""
     with KafkaBroker(conf, settings={"auto.create.topics.enable": "true"}) as broker:
         topic = create_topic(broker.bootstrap)
@@ -342,7 +340,7 @@ def test_a_topic_that_was_deleted_is_not_made_anew_by_who_asks_for_it(conf):
             # The brokers create a topic for the request of another client. After that, they would have created the
             # deleted one.
             wait_until(
-                lambda: "asked-for" in topics_after_asking(broker.bootstrap), SECONDS, lambda: "no topic was made"
+                lambda: "asked-for" in topics_after_asking(broker.bootstrap), SECONDS, lambda: "no topic was created"
             )
             assert topic not in admin.list_topics(timeout=SECONDS).topics
 
@@ -360,7 +358,7 @@ def test_a_user_may_say_how_long_a_client_waits_to_connect_again(broker, topic):
         assert log.layout().partitions == 1
 
 
-def test_a_ledger_entry_that_comes_while_it_is_missed_is_found(broker, topic, monkeypatch):
+def test_ledger_entry_that_arrives_during_a_read_is_used(broker, topic, monkeypatch):
     """Without a ledger entry, new records may be the job's own. So the writer reads the ledger after the check."""
     spec = KafkaSpec(broker.bootstrap, topic, topic)
     with KafkaLog(spec) as log, KafkaLog(spec) as other:

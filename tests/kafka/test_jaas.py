@@ -37,7 +37,7 @@ BLANKS = st.sampled_from([" ", "\n", "\t  ", " // a comment; \"'\n", ' /* one; "
 
 
 @given(st.sampled_from(sorted(MODULES)), OPTIONS, BLANKS, BLANKS)
-def test_whatever_is_quoted_comes_back(module, options, outer, inner):
+def test_quoted_text_survives_a_round_trip(module, options, outer, inner):
     parts = [f"{name}{inner}={inner}{quote(value)}" for name, (quote, value) in options.items()]
     login = parse_jaas(outer.join(["", module, "Required", *parts, ";", ""]))
     assert login.module == MODULES[module]
@@ -45,7 +45,7 @@ def test_whatever_is_quoted_comes_back(module, options, outer, inner):
 
 
 @given(st.text(alphabet=st.sampled_from("ab\"'\\=;/* \n1$.")), st.booleans())
-def test_any_text_is_read_or_refused_without_being_told(text, begins_well):
+def test_any_text_is_parsed_or_rejected_without_showing_it(text, begins_well):
     secret = text.replace("a", "canary")
     shown = ""
     try:

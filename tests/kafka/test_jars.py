@@ -80,7 +80,7 @@ def test_processes_that_want_the_jars_at_once_download_them_once(cache, ivy):
     assert calls(cache) == 1
 
 
-def test_a_missing_java_is_said(tmp_path, monkeypatch):
+def test_missing_java_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", os.devnull)
     with pytest.raises(BrokerFailedError, match="Java 17"):
         java()

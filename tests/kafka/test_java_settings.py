@@ -94,7 +94,7 @@ def page_of_settings():
 
 
 @pytest.mark.parametrize("name", HONOURED)
-def test_what_has_an_equivalent_is_honoured(name, caplog):
+def test_setting_with_an_equivalent_is_used(name, caplog):
     """The test uses an invalid value. tests/kafka/test_settings.py tests the translation of valid ones."""
     with pytest.raises(OptionError) as caught:
         parse_write({**TOPIC, f"kafka.{name}": "\0"})
@@ -105,19 +105,19 @@ def test_what_has_an_equivalent_is_honoured(name, caplog):
 
 @pytest.mark.parametrize("parse", [parse_read, parse_write, parse_route])
 @pytest.mark.parametrize(("name", "value"), HARMLESS)
-def test_what_could_break_no_promise_is_taken_and_told(parse, name, value, caplog):
+def test_harmless_setting_is_accepted_and_reported(parse, name, value, caplog):
     for _ in range(2):
         parse({**TOPIC, f"kafka.{name}": value})
     (told,) = [each.getMessage() for each in caplog.records]
     assert told.startswith(f"option kafka.{name} has no effect here. ")
     assert f"`{name}`" in page_of_settings().partition("| setting |")[2]
     with_it, without = parse_write({**TOPIC, f"kafka.{name}": value}), parse_write(TOPIC)
-    assert with_it.spec == without.spec, "nothing of it reaches a client"
+    assert with_it.spec == without.spec, "no client gets the setting"
 
 
 @pytest.mark.parametrize("parse", [parse_read, parse_write, parse_route])
 @pytest.mark.parametrize(("name", "value"), HARMFUL)
-def test_what_would_break_a_promise_or_run_code_is_refused_with_the_reason(parse, name, value):
+def test_unsafe_setting_is_rejected_with_the_reason(parse, name, value):
     with pytest.raises(OptionError) as caught:
         parse({**TOPIC, f"kafka.{name}": value})
     assert name in str(caught.value)

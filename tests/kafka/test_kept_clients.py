@@ -62,7 +62,7 @@ def look(log, job="job"):
     return log.bounds_of([0], waiting=True), log.progress_of([0], job), log.plan(job)
 
 
-def test_the_next_log_of_the_same_brokers_connects_to_nobody(proxied):
+def test_next_log_of_the_same_brokers_opens_no_connection(proxied):
     first, second = (KafkaSpec(proxied.bootstrap, create_topic(proxied.direct), "team") for _ in range(2))
     with handed_on(first) as log:
         look(log)
@@ -99,7 +99,7 @@ def test_other_settings_and_brokers_have_clients_of_their_own(broker, topic):
 def test_after_an_error_the_next_log_begins_with_new_ones(broker, topic):
     spec = KafkaSpec(broker.bootstrap, topic)
     with pytest.raises(ConflictError), handed_on(spec):
-        raise ConflictError("whatever it was")
+        raise ConflictError("some conflict")
     assert kept_clients._at_rest == {}
 
 
@@ -151,7 +151,7 @@ def topics_at_rest(clients):
     return [topic for topic, _, _ in clients.readers._at_rest]
 
 
-def test_readers_of_the_last_few_topics_rest(broker):
+def test_readers_of_the_last_few_topics_are_pooled(broker):
     topics = [create_topic(broker.bootstrap) for _ in range(6)]
     for topic in topics:
         with handed_on(KafkaSpec(broker.bootstrap, topic, "team")) as log:
@@ -162,7 +162,7 @@ def test_readers_of_the_last_few_topics_rest(broker):
     assert [each for each in topics_at_rest(clients) if each in topics] == topics[-4:]
 
 
-def test_readers_of_a_topic_that_nobody_identified_go_with_its_log(broker, topic):
+def test_readers_of_an_unidentified_topic_close_with_its_log(broker, topic):
     with handed_on(KafkaSpec(broker.bootstrap, topic, "team")) as log:
         JobWriter(log, plan_of(log, "job")).must_append("a")
         log._readers._ids.clear()
@@ -211,10 +211,12 @@ def test_a_topic_that_was_recreated_meanwhile_is_read_and_written_as_the_new_one
         assert values_in(log, 0) == ["a", "b"]
     admin = admin_of(broker.bootstrap)
     admin.delete_topics([topic])[topic].result(SECONDS)
-    wait_until(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, SECONDS, lambda: "it is still there")
+    wait_until(
+        lambda: topic not in admin.list_topics(timeout=SECONDS).topics, SECONDS, lambda: "the topic still exists"
+    )
     admin.create_topics([NewTopic(topic, 1)])[topic].result(SECONDS)
     with handed_on(spec) as log:
-        wait_until(lambda: is_another(log, gone), SECONDS, lambda: "it is not known")
+        wait_until(lambda: is_another(log, gone), SECONDS, lambda: "the new topic is not reported")
         assert log.bounds(0) == Bounds(0, 0)
         JobWriter(log, plan_of(log, f"{topic}-2")).must_append("c")
         assert values_in(log, 0) == ["c"]
@@ -222,7 +224,7 @@ def test_a_topic_that_was_recreated_meanwhile_is_read_and_written_as_the_new_one
             values_in(log, 2)
 
 
-def test_a_transaction_is_tried_once_by_those_who_share_clients(proxied):
+def test_logs_that_share_clients_try_a_transaction_once(proxied):
     spec = KafkaSpec(proxied.bootstrap, create_topic(proxied.direct), "team")
     with handed_on(spec) as log:
         found = log.preflight()
@@ -235,7 +237,7 @@ def test_a_transaction_is_tried_once_by_those_who_share_clients(proxied):
     assert tried.met.has_come
 
 
-def test_of_the_registry_the_next_log_reads_what_came_since(proxied):
+def test_next_log_reads_only_new_registry_entries(proxied):
     spec = KafkaSpec(proxied.bootstrap, create_topic(proxied.direct), "team")
     with handed_on(spec) as log:
         pin_plan(log, "job", NOTHING_NAMED)
@@ -255,7 +257,7 @@ def test_of_the_registry_the_next_log_reads_what_came_since(proxied):
     assert fetched.met.has_come
 
 
-def test_claims_that_share_clients_ask_once_what_their_topic_takes(proxied):
+def test_claims_that_share_clients_request_topic_settings_once(proxied):
     spec = KafkaSpec(proxied.bootstrap, create_topic(proxied.direct), "team")
     with handed_on(spec) as log:
         plan = plan_of(log, "job")
@@ -270,7 +272,7 @@ def test_claims_that_share_clients_ask_once_what_their_topic_takes(proxied):
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_batch_that_the_brokers_refused_is_no_reason_to_believe_what_was_seen_before(broker, topic, whole):
+def test_rejected_batch_discards_cached_topic_settings(broker, topic, whole):
     spec = KafkaSpec(broker.bootstrap, topic, "team")
     with handed_on(spec) as log:
         log.claim(0, plan_of(log, "before"))
@@ -282,7 +284,7 @@ def test_a_batch_that_the_brokers_refused_is_no_reason_to_believe_what_was_seen_
         again.must_append(*["x" * 100] * 20)
 
 
-def test_of_a_stream_that_has_begun_only_what_its_topic_takes_is_asked_for_each_batch(proxied):
+def test_later_batches_request_only_the_topic_settings(proxied):
     topic = create_topic(proxied.direct)
     spec, asked = KafkaSpec(proxied.bootstrap, topic, "team"), proxied.proxy.traffic.requests
     for begun, most in [(False, 2), (True, 2), (True, 1), (False, 2)]:
@@ -295,7 +297,7 @@ def test_of_a_stream_that_has_begun_only_what_its_topic_takes_is_asked_for_each_
         assert found.max_record_bytes != log.preflight(begun=True).max_record_bytes == 5000 - 512
 
 
-def test_a_registry_that_is_gone_is_made_anew_by_the_next_log(broker, topic):
+def test_next_log_recreates_a_deleted_registry(broker, topic):
     spec = KafkaSpec(broker.bootstrap, topic, topic)
     with handed_on(spec) as log:
         pin_plan(log, "job", NOTHING_NAMED)
@@ -304,14 +306,14 @@ def test_a_registry_that_is_gone_is_made_anew_by_the_next_log(broker, topic):
     for gone in admin.delete_topics(names).values():
         gone.result(SECONDS)
     wait_until(
-        lambda: not {*names} & {*admin.list_topics(timeout=SECONDS).topics}, SECONDS, lambda: "it is still there"
+        lambda: not {*names} & {*admin.list_topics(timeout=SECONDS).topics}, SECONDS, lambda: "the topic still exists"
     )
     with handed_on(spec) as log:
-        wait_until(lambda: log.plan("job") is None, SECONDS, lambda: "it is believed to be there")
+        wait_until(lambda: log.plan("job") is None, SECONDS, lambda: "the client still reads the plan")
         assert not pin_plan(log, "job", NOTHING_NAMED).rejoined
 
 
-def test_producers_are_not_handed_on(broker, topic):
+def test_producers_are_not_pooled(broker, topic):
     spec = KafkaSpec(broker.bootstrap, topic)
     with handed_on(spec) as log:
         before, claimed = log._clients, JobWriter(log, plan_of(log, topic))

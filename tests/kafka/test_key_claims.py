@@ -30,11 +30,11 @@ def test_on_a_compacted_topic_an_old_claim_proves_nothing(broker):
         old = append_once(log, 0, table_of("k"), job="old", expected_offset=seen, compare="key")
         assert old == KeyConflict(0, "k", seen, None, end)
         young = append_once(log, 0, table_of("k"), job="young", expected_offset=end, compare="key")
-        assert isinstance(young, Appended), "it is the end"
+        assert isinstance(young, Appended), "the expected offset is the end"
         since = young.range.end_offset
         append_foreign(log, 0, "z")
         again = append_once(log, 0, table_of("l"), job="again", expected_offset=since, compare="key")
-        assert isinstance(again, Appended), "what lies in front of the claim is young"
+        assert isinstance(again, Appended), "the record before the expected offset is young"
 
 
 def test_an_aborted_record_ahead_of_now_is_no_evidence_of_age(broker):

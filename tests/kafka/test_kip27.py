@@ -91,7 +91,7 @@ def test_a_wrong_expected_offset_refuses_the_whole_batch_and_nothing_is_visible(
 
 
 @pytest.mark.parametrize(("kind", "given"), [("LogAppendTime", True), ("CreateTime", False)])
-def test_the_time_that_a_topic_gives_to_its_records_is_told(broker, kind, given):
+def test_append_time_of_a_topic_is_reported(broker, kind, given):
     name = create_topic(broker.bootstrap, message_timestamp_type=kind)
     rows = table_of("ab").set_column(
         3, RECORDS.field("timestamp"), pa.array([TIME_MS] * 2, pa.timestamp("ms", "UTC"))
@@ -153,7 +153,7 @@ def test_one_writer_that_retries_one_append_for_ever_succeeds_once(log):
     assert values_in(log, 0)[3:] in ([], ["d"])
 
 
-def test_an_ordinary_producer_at_random_moments_is_found_out_before_the_commit(broker, log, topic):
+def test_producer_at_random_times_is_detected_before_the_commit(broker, log, topic):
     won, refused = [], 0
     with (
         reading(broker.bootstrap, topic) as seen,
@@ -168,7 +168,7 @@ def test_an_ordinary_producer_at_random_moments_is_found_out_before_the_commit(b
                 assert isinstance(outcome, Conflict), outcome
                 refused += 1
     assert won, "nothing was ever appended"
-    assert refused, "the other producer was never in the way"
+    assert refused, "the other producer never interleaved"
     values = [value for _, value in seen]
     assert chunks_among(values) == won
     assert [value for value in values if value.startswith("foreign")] == foreign
@@ -222,7 +222,7 @@ def test_another_system_s_open_transaction_is_waited_for_and_then_named(broker, 
         plan = plan_of(log, "checked")
         unchecked = plan_of(log, "unchecked", "none")
         other = open_transaction(broker.bootstrap, topic, f"other-{topic}")
-        with pytest.raises(StorageError, match="a transaction has been open from offset 0 on"):
+        with pytest.raises(StorageError, match="a transaction has been open at offset 0"):
             JobWriter(log, plan)
         JobWriter(log, unchecked).must_append("u")
         assert committed_values(broker.bootstrap, topic) == []
@@ -231,14 +231,14 @@ def test_another_system_s_open_transaction_is_waited_for_and_then_named(broker, 
     assert committed_values(broker.bootstrap, topic) == ["u", "c"]
 
 
-def test_right_behind_its_own_chunk_a_writer_passes_over_aborted_records_and_finds_committed_ones(broker, log, topic):
+def test_writer_skips_aborted_but_not_committed_records_after_its_chunk(broker, log, topic):
     """The writer requests no end offset. It checks the offsets of its records, which are in the ledger too."""
-    job = JobWriter(log, plan_of(log, "goes-on"))
+    job = JobWriter(log, plan_of(log, "same-job"))
     job.must_append("a")
     append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)
     assert isinstance(job.append(table_of("b")), Appended)
     (_, _), (offset, _) = records_in(log, 0)
-    progress = log.progress(0, "goes-on")
+    progress = log.progress(0, "same-job")
     assert progress is not None
     assert progress.end_offset == offset + 1
     append_as_others_do(broker.bootstrap, topic, "x")
@@ -247,9 +247,7 @@ def test_right_behind_its_own_chunk_a_writer_passes_over_aborted_records_and_fin
 
 
 @pytest.mark.parametrize("came", [False, True])
-def test_right_behind_its_claim_a_writer_asks_where_the_partition_ends_only_if_somebody_came(
-    broker, log, topic, monkeypatch, came
-):
+def test_writer_requests_the_end_only_if_records_follow_its_claim(broker, log, topic, monkeypatch, came):
     job, barrier, asked = JobWriter(log, plan_of(log, "begins")), Checks.barrier, []
 
     def noting(checks: Checks) -> Bounds:
@@ -265,7 +263,7 @@ def test_right_behind_its_claim_a_writer_asks_where_the_partition_ends_only_if_s
     assert values_in(log, 0) == ["x" if came else "a"]
 
 
-def test_what_came_right_behind_a_claim_and_is_trimmed_is_a_conflict(broker, log, topic):
+def test_trimmed_record_after_a_claim_is_a_conflict(broker, log, topic):
     job = JobWriter(log, plan_of(log, "begins"))
     append_as_others_do(broker.bootstrap, topic, "x")
     end = log.bounds(0).end_offset
@@ -274,9 +272,9 @@ def test_what_came_right_behind_a_claim_and_is_trimmed_is_a_conflict(broker, log
     assert values_in(log, 0) == []
 
 
-def test_one_record_behind_the_marker_is_no_marker_for_a_writer_that_starts_anew(broker, log, topic, monkeypatch):
+def test_record_after_the_marker_is_no_marker_for_a_new_writer(broker, log, topic, monkeypatch):
     monkeypatch.setattr(TransactionalProducer, "proven_clean", lambda _: False)
-    job = JobWriter(log, plan_of(log, "goes-on"))
+    job = JobWriter(log, plan_of(log, "same-job"))
     job.must_append("a")
     ordinary = Producer({"bootstrap.servers": broker.bootstrap})
     ordinary.produce(topic, "x", partition=0)
@@ -285,9 +283,7 @@ def test_one_record_behind_the_marker_is_no_marker_for_a_writer_that_starts_anew
     assert values_in(log, 0) == ["a", "x"]
 
 
-def test_an_attempt_that_was_overtaken_at_its_commit_does_not_take_the_others_rows_for_its_own(
-    log, spec, monkeypatch
-):
+def test_overtaken_attempt_does_not_report_rows_of_another(log, spec, monkeypatch):
     """The ledger has the same rows and digest, but the records at the offsets of this attempt were aborted."""
     plan = plan_of(log, "twice")
     commit = TransactionalProducer.commit
@@ -304,7 +300,7 @@ def test_an_attempt_that_was_overtaken_at_its_commit_does_not_take_the_others_ro
     assert values_in(log, 0) == ["a", "b", "c"]
 
 
-def test_a_system_that_only_aborts_refuses_nothing_and_stops_nobody(broker, log, topic):
+def test_aborting_producer_causes_no_conflict_and_is_not_fenced(broker, log, topic):
     rows = {0: [f"{at}" for at in range(60)]}
     with only_aborting(broker.bootstrap, topic, f"aborting-{topic}") as aborted:
         wait_for(lambda: len(aborted) > 3, "the other system")
@@ -315,7 +311,7 @@ def test_a_system_that_only_aborts_refuses_nothing_and_stops_nobody(broker, log,
     assert committed_values(broker.bootstrap, topic) == rows[0]
 
 
-def test_a_complete_job_stays_complete_and_an_unfinished_one_is_refused_when_its_ledger_is_gone(broker, log, topic):
+def test_lost_ledger_rejects_only_an_incomplete_job(broker, log, topic):
     rows = {0: list("abcdef")}
     done = run_job(log, "complete", rows)
     writer = JobWriter(log, log.record_plan(plan_of(log, "unfinished")))

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaException
 from spark_cas.log.kafka.client.lifetime import Lifetime
 
 
-def test_the_end_comes_at_once_where_no_call_is_under_way():
+def test_end_is_immediate_without_a_running_call():
     ended = []
     lifetime = Lifetime(lambda: ended.append(1))
     with lifetime:
@@ -16,7 +16,7 @@ def test_the_end_comes_at_once_where_no_call_is_under_way():
     assert ended == [1]
 
 
-def test_the_end_comes_with_the_last_call_that_is_under_way():
+def test_end_waits_for_the_last_running_call():
     ended = []
     lifetime = Lifetime(lambda: ended.append(1))
     with lifetime:
@@ -26,7 +26,7 @@ def test_the_end_comes_with_the_last_call_that_is_under_way():
     assert ended == [1]
 
 
-def test_no_call_begins_once_the_end_was_asked_for():
+def test_no_call_begins_after_the_end_was_requested():
     ended = []
     lifetime = Lifetime(lambda: ended.append(1))
     with lifetime:

@@ -22,10 +22,10 @@ def test_brokers_that_give_no_answer_are_named(broker, topic):
     assert (watch.rows(), watch.waiting()) == (2, None)
     broker.freeze()
     try:
-        wait_until(lambda: watch.rows() == 2 and watch.waiting() is not None, PATIENCE, lambda: "nothing was told")
+        wait_until(lambda: watch.rows() == 2 and watch.waiting() is not None, PATIENCE, lambda: "no wait is reported")
         told = watch.waiting()
     finally:
         broker.thaw()
         broker.node(1).wait_until_alive()
     assert str(told).startswith(f"waiting for the brokers of topic {topic} since ")
-    wait_until(lambda: watch.rows() == 2 and watch.waiting() is None, PATIENCE, lambda: "still told to wait")
+    wait_until(lambda: watch.rows() == 2 and watch.waiting() is None, PATIENCE, lambda: "the wait is still reported")

@@ -31,7 +31,7 @@ ROOMY = ChunkLimits(max_records=100_000, max_bytes=64_000_000, max_seconds=1_000
 
 
 def spec_of(broker, topic: str | None = None, **config: str) -> KafkaSpec:
-    """Return the spec of a topic with these settings. Its name is the prefix, so it has a registry of its own."""
+    """Return the spec of a topic with these settings. Its name is the prefix, so it has a separate registry."""
     name = topic or create_topic(broker.bootstrap, 1, **config)
     return KafkaSpec(broker.bootstrap, name, name)
 
@@ -64,7 +64,7 @@ def noise(size: int) -> bytes:
     return random.Random(size).randbytes(size)
 
 
-def test_nothing_is_found_on_a_topic_that_is_as_it_should_be(broker):
+def test_suitable_topic_has_no_notes(broker):
     found = look(spec_of(broker))
     assert found.notes == ()
     assert found.max_record_bytes is not None
@@ -75,7 +75,7 @@ def test_a_topic_that_is_not_there(broker):
         look(spec_of(broker, "no-such-topic"))
 
 
-def test_it_leaves_nothing_behind(broker):
+def test_preflight_leaves_nothing(broker):
     spec = spec_of(broker)
     look(spec)
     with KafkaLog(spec) as log:
@@ -103,7 +103,7 @@ def test_many_at_once_do_not_disturb_each_other(broker):
         ({"cleanup_policy": "compact,delete", "retention_ms": "86400000"}, "older than 1 days are deleted"),
     ],
 )
-def test_what_weakens_a_promise_is_a_note(broker, config, says):
+def test_setting_that_weakens_a_guarantee_is_noted(broker, config, says):
     spec = spec_of(broker, **config)
     notes = look(spec).notes
     assert len([note for note in notes if says in note]) == 1
@@ -115,13 +115,13 @@ def test_retention_is_no_matter_where_nothing_is_deleted(broker):
     assert len(notes) == 1
 
 
-def test_too_few_replicas_for_what_is_wanted(broker):
+def test_too_few_replicas_in_sync_are_rejected(broker):
     said = refusal(spec_of(broker, min_insync_replicas="2"))
     assert "has 1 of 1 replicas in sync, and min.insync.replicas is 2" in said
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "gzip", "zstd", "snappy"])
-def test_the_largest_record_that_is_promised_is_taken(broker, compression):
+def test_largest_allowed_record_is_accepted(broker, compression):
     spec = replace(spec_of(broker), client_options=(("compression.type", compression),))
     room = look(replace(spec, client_options=())).max_record_bytes
     assert room is not None
@@ -164,7 +164,7 @@ def test_a_record_that_the_broker_rejects_is_named_without_transactions(broker, 
 
 
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
-def test_a_record_that_fits_after_compression_is_taken(broker, compression):
+def test_record_that_fits_after_compression_is_accepted(broker, compression):
     spec = replace(spec_of(broker, max_message_bytes="20000"), client_options=(("compression.type", compression),))
     found = look(spec)
     assert found.max_record_bytes is None
@@ -187,7 +187,7 @@ def test_the_largest_request_of_the_producer_limits_records_before_compression(b
         append(spec, batch({"value": b"a"}, {"value": bytes(6000)}))
 
 
-def test_a_record_larger_than_the_clients_own_default_is_taken(broker):
+def test_record_larger_than_the_client_default_is_accepted(broker):
     spec = spec_of(broker, max_message_bytes="5000000")
     assert append(spec, batch({"value": noise(4_000_000)})) == 1
 

@@ -67,7 +67,7 @@ def messages(address: str, topic: str, partition: int = 0) -> list[Message]:
     consumer = Consumer(
         {
             "bootstrap.servers": address,
-            "group.id": "none, for nothing is committed",
+            "group.id": "unused",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
         }
@@ -95,7 +95,7 @@ def send(producer: TransactionalProducer, topic: str, rows: pa.Table) -> Reports
 
 
 @pytest.mark.parametrize("size", [10, 900])
-def test_the_client_holds_back_what_fills_no_request_and_not_one_more(producer, size):
+def test_client_queues_only_records_that_fill_no_request(producer, size):
     """The number of records or their bytes can fill a request. Only the last records of a chunk wait for a flush."""
     many = records(*[{"key": b"key", "value": bytes(size), "timestamp": None}] * 12_000)
     count = held_back(many, producer.request_bytes)
@@ -109,11 +109,11 @@ def test_the_client_holds_back_what_fills_no_request_and_not_one_more(producer, 
     until = time.monotonic() + STILL_SECONDS
     while time.monotonic() < until:
         waiting()
-    wait_until(lambda: waiting() == count, SECONDS, lambda: "it sent some of them")
+    wait_until(lambda: waiting() == count, SECONDS, lambda: "the client sent some of the records")
     producer.abort()
     producer.begin()
     producer.client.hand_over(0, many.slice(many.num_rows - count - 1), TIME_MS)
-    wait_until(lambda: waiting() <= count, SECONDS, lambda: "it holds all of them back")
+    wait_until(lambda: waiting() <= count, SECONDS, lambda: "the client queues all of the records")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_the_first_and_the_last_offset_are_reported(broker, topic, producer, row
 
 
 @pytest.mark.parametrize("times", [None, TIME_MS])
-def test_reports_of_records_before_are_not_taken_for_these(topic, producer, times):
+def test_reports_of_earlier_records_are_ignored(topic, producer, times):
     before = Sending(producer, TopicPartition(topic, 0), records({"timestamp": times}, {"timestamp": times}), TIME_MS)
     after = Sending(producer, TopicPartition(topic, 0), records({"timestamp": times}), TIME_MS)
     assert after.arrive(SECONDS)
@@ -208,14 +208,14 @@ def test_reports_of_records_before_are_not_taken_for_these(topic, producer, time
 
 
 @pytest.mark.parametrize("rows", [1, 3 * SLICE_ROWS])
-def test_records_without_a_time_get_one_that_is_told(broker, topic, producer, rows):
+def test_records_without_a_timestamp_get_a_reported_one(broker, topic, producer, rows):
     sent = send(producer, topic, records(*({"timestamp": None} for _ in range(rows))))
     assert {each.timestamp()[1] for each in messages(broker.bootstrap, topic)} == {sent.given_ms}
-    assert abs(time.time() * 1000 - TIME_MS) > 3_600_000, "or the next line says nothing"
+    assert abs(time.time() * 1000 - TIME_MS) > 3_600_000, "otherwise the next line checks nothing"
     assert sent.given_ms == TIME_MS or abs(time.time() * 1000 - (sent.given_ms or 0)) < 60_000
 
 
-def test_among_times_that_are_given_a_record_without_gets_the_one_of_the_chunk(broker, topic, producer):
+def test_record_without_a_timestamp_gets_that_of_the_chunk(broker, topic, producer):
     sent = send(producer, topic, records({"timestamp": None}, {"timestamp": 7}))
     assert [each.timestamp()[1] for each in messages(broker.bootstrap, topic)] == [TIME_MS, 7]
     assert sent.given_ms == TIME_MS
@@ -250,7 +250,7 @@ def test_a_record_that_is_too_large_is_an_error(topic, producer, place):
 
 @pytest.mark.parametrize("times", [None, TIME_MS])
 @pytest.mark.parametrize("kind", LIBRARIES)
-def test_behind_a_record_that_the_client_refuses_nothing_is_sent(broker, topic, monkeypatch, kind, times):
+def test_no_record_is_sent_after_a_rejected_one(broker, topic, monkeypatch, kind, times):
     monkeypatch.setattr(librdkafka, "library", LIBRARIES[kind])
     spec = KafkaSpec(broker.bootstrap, topic, client_options=(("message.max.bytes", "5000"),))
     producer = PlainProducer(spec, None, idempotent=True)
@@ -286,11 +286,11 @@ def test_values_are_let_go_of_once_they_were_sent(topic, producer):
         return not len(producer.client)
 
     send(producer, topic, records({"value": b"first"}))
-    wait_until(at_rest, SECONDS, lambda: "not at rest")
+    wait_until(at_rest, SECONDS, lambda: "the queue is not empty")
     before = pa.total_allocated_bytes()
     producer.begin()
     send(producer, topic, records(*({"value": bytes(1_000)} for _ in range(1_000))))
-    wait_until(at_rest, SECONDS, lambda: "not at rest")
+    wait_until(at_rest, SECONDS, lambda: "the queue is not empty")
     assert pa.total_allocated_bytes() == before
 
 
@@ -303,7 +303,7 @@ def test_a_transaction_is_aborted_while_records_are_on_their_way(broker, topic, 
     assert [each.value() for each in messages(broker.bootstrap, topic)] == [b"committed"]
 
 
-def test_a_broken_instance_is_told_of_by_the_next_poll(topic, producer):
+def test_broken_instance_is_reported_by_the_next_poll(topic, producer):
     if not isinstance(producer.client, ArrayProducer):
         return  # the test cannot access this client
     breaking = ctypes.CDLL(cimpl.__file__).rd_kafka_test_fatal_error
@@ -316,7 +316,7 @@ def test_a_broken_instance_is_told_of_by_the_next_poll(topic, producer):
     assert producer.fatal is raised.value.args[0]
 
 
-def test_a_call_that_is_under_way_is_not_what_broke_a_transaction(proxied, proxied_topic):
+def test_running_call_is_not_the_cause_of_a_broken_transaction(proxied, proxied_topic):
     spec = KafkaSpec(proxied.bootstrap, proxied_topic)
     producer, member = TransactionalProducer(spec, f"test/{uuid.uuid4()}"), group_member(spec, "group")
     producer.init(SECONDS)
@@ -350,7 +350,7 @@ def test_a_header_without_a_key_is_refused(header):
         refuse_unsendable(records({}, {"headers": [{"key": "k", "value": None}, header]}))
 
 
-def test_what_is_not_acknowledged_in_time_is_said(broker, topic, producer):
+def test_unacknowledged_records_are_reported(broker, topic, producer):
     broker.freeze()
     try:
         assert produce(producer, TopicPartition(topic, 0), records({}, {}), TIME_MS, 0.3) is None
@@ -358,7 +358,7 @@ def test_what_is_not_acknowledged_in_time_is_said(broker, topic, producer):
         broker.thaw()
 
 
-def test_what_is_in_an_open_transaction_is_not_decided_and_what_was_committed_soon_is(broker, topic, producer):
+def test_records_are_stable_soon_after_the_commit(broker, topic, producer):
     at = TopicPartition(topic, 0)
     assert produce(producer, at, records({}, {}), TIME_MS, SECONDS) is not None
     if isinstance(producer.client, ArrayProducer):
@@ -369,7 +369,7 @@ def test_what_is_in_an_open_transaction_is_not_decided_and_what_was_committed_so
     assert await_visible(admin, at, OffsetRange(0, 2), producer) == Bounds(0, 3)
 
 
-def test_what_its_topic_is_who_took_the_records_tells_at_once_or_nobody(broker, topic, producer):
+def test_topic_is_described_only_by_the_broker_of_the_records(broker, topic, producer):
     admin = admin_client(KafkaSpec(broker.bootstrap, topic))
     planned = str(describe(admin, topic).topic_id), 1
 
@@ -392,9 +392,9 @@ def test_what_its_topic_is_who_took_the_records_tells_at_once_or_nobody(broker, 
         assert told() is None
     finally:
         broker.thaw()
-    wait_until(lambda: told() == planned, SECONDS, lambda: "it is not told")
+    wait_until(lambda: told() == planned, SECONDS, lambda: "the plan is not reported")
     admin.client.delete_topics([topic])[topic].result(SECONDS)
-    wait_until(lambda: told() not in (planned, None), SECONDS, lambda: "it is still there")
+    wait_until(lambda: told() not in (planned, None), SECONDS, lambda: "the topic still exists")
 
 
 def test_a_thread_that_is_in_a_call_may_outstay_the_client(producer):
@@ -406,14 +406,14 @@ def test_a_thread_that_is_in_a_call_may_outstay_the_client(producer):
 
 
 @pytest.mark.parametrize("call", ["poll", "flush"])
-def test_a_call_that_is_under_way_as_its_client_is_let_go_of_ends_without_an_error(call):
+def test_running_call_ends_without_error_when_its_client_is_released(call):
     with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
         made = PlainProducer(KafkaSpec(f"127.0.0.1:{silent.getsockname()[1]}", "flights"), None, idempotent=True)
         client = made.client
         if isinstance(client, ArrayProducer):
             client.hand_over(0, records({"value": b"v"}), TIME_MS)
             under_way = pool.submit(getattr(client, call), 2)
-            wait_for(lambda: client._lifetime._calls, "the call is under way")
+            wait_for(lambda: client._lifetime._calls, "the call is running")
             made.close()
             under_way.result(SECONDS)
 
@@ -422,7 +422,7 @@ def threads() -> set[Path]:
     return {*Path("/proc/self/task").iterdir()}
 
 
-def test_its_threads_end_with_it_whoever_holds_an_error_of_it(broker, topic):
+def test_threads_end_with_the_client_even_if_an_error_is_kept(broker, topic):
     """A thread of a client that is no longer polled can use a whole processor (decision 0010)."""
     spec, own_id = KafkaSpec(broker.bootstrap, topic), f"test/{uuid.uuid4()}"
     before = threads()
@@ -441,7 +441,7 @@ def test_its_threads_end_with_it_whoever_holds_an_error_of_it(broker, topic):
         assert raised.value.__traceback__ is not None
 
 
-def test_what_was_let_go_of_takes_no_call(broker, topic):
+def test_released_client_accepts_no_call(broker, topic):
     made = PlainProducer(KafkaSpec(broker.bootstrap, topic), None, idempotent=True)
     client = made.client
     if isinstance(client, ArrayProducer):
@@ -451,7 +451,7 @@ def test_what_was_let_go_of_takes_no_call(broker, topic):
         assert raised.value.args[0].code() == KafkaError._DESTROY
 
 
-def test_the_leader_of_the_partition_that_is_written_to_is_met_at_once(broker, topic):
+def test_leader_of_the_partition_is_connected_immediately(broker, topic):
     made = TransactionalProducer(KafkaSpec(broker.bootstrap, topic), f"test/{uuid.uuid4()}")
     if isinstance(made.client, ArrayProducer):
         made.client.meet_leader(0, SECONDS)

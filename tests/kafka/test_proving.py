@@ -20,7 +20,7 @@ def proof(writer):
     return Chunk(nothing, held.rows, held.digest, complete=False, task=held.task, time_ms=held.committed_at_ms)
 
 
-def test_a_claim_is_shown_to_be_the_newest_until_another_comes(broker, topic):
+def test_claim_is_verified_until_another_replaces_it(broker, topic):
     spec = KafkaSpec(broker.bootstrap, topic)
     with KafkaLog(spec) as log, KafkaLog(spec) as other:
         writer = JobWriter(log, plan_of(log, "first"))

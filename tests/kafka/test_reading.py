@@ -80,7 +80,7 @@ def rows_of(batches: Iterable[tuple[int, pa.RecordBatch]]) -> list[tuple[int, di
     return [(at + i, row) for at, batch in pairs for i, row in enumerate(batch.to_pylist())]
 
 
-def test_nulls_and_empty_values_are_told_apart(producer, spec):
+def test_nulls_and_empty_values_differ(producer, spec):
     given: list[tuple[bytes | None, bytes | None]] = [
         (b"k", b"v"), (None, b"v"), (b"k", None), (None, None), (b"", b""), (b"\0\xff", b"\xff\0")
     ]  # fmt: skip
@@ -91,9 +91,7 @@ def test_nulls_and_empty_values_are_told_apart(producer, spec):
 @pytest.mark.parametrize(
     ("given", "scanning", "waits_ms"), [("", True, 1), ("", False, 10), ("70", True, 1), ("70", False, 70)]
 )
-def test_how_long_a_broker_waits_for_more_is_for_the_user_to_say_where_records_are_handed_on(
-    spec, monkeypatch, given, scanning, waits_ms
-):
+def test_fetch_wait_option_does_not_apply_to_scans(spec, monkeypatch, given, scanning, waits_ms):
     options = (("fetch.wait.max.ms", given),) if given else ()
     made: list[dict] = []
     monkeypatch.setattr(clients, "started", lambda _, settings: made.append(settings))
@@ -101,7 +99,7 @@ def test_how_long_a_broker_waits_for_more_is_for_the_user_to_say_where_records_a
     assert [int(each["fetch.wait.max.ms"]) for each in made] == [waits_ms]
 
 
-def test_a_read_asks_no_more_once_its_last_records_are_handed_on(proxied):
+def test_read_fetches_no_more_after_its_last_records(proxied):
     """The consumer of the records may be slow: a user's function in Spark, or a disk."""
     topic = create_topic(proxied.direct)
     writing = Producer({"bootstrap.servers": proxied.direct, "linger.ms": 100})
@@ -135,7 +133,7 @@ def test_nor_where_its_last_offset_is_that_of_a_marker(proxied):
     assert list(rows) == []
 
 
-def test_nor_of_a_short_read_of_several_answers_that_ends_behind_aborted_records(proxied):
+def test_short_read_that_ends_after_aborted_records_fetches_no_more(proxied):
     topic, value = create_topic(proxied.direct), b"x" * 20_000
     writing = Producer({"bootstrap.servers": proxied.direct, "transactional.id": topic, "linger.ms": 100})
     writing.init_transactions(SECONDS)
@@ -153,7 +151,7 @@ def test_nor_of_a_short_read_of_several_answers_that_ends_behind_aborted_records
     assert first + sum(batch.num_rows for _, batch in rows) == 200
 
 
-def test_a_short_read_of_large_records_is_handed_on_as_it_comes(producer, readers, monkeypatch):
+def test_short_read_of_large_records_is_yielded_as_it_arrives(producer, readers, monkeypatch):
     monkeypatch.setattr(reading, "_SHORT_BYTES", 15)
     monkeypatch.setattr(reading, "_POLL_MESSAGES", 2)
     topic, taken, take = readers.spec.topic, [0], reading._take
@@ -200,7 +198,7 @@ def test_a_read_is_checked_while_its_records_are_on_their_way(proxied):
     checked: list[bool] = []
 
     def check() -> None:
-        wait_until(lambda: asked.met.has_come, SECONDS, lambda: "nothing is asked for")
+        wait_until(lambda: asked.met.has_come, SECONDS, lambda: "no fetch request was sent")
         checked.append(True)
 
     rows = read_with_gaps(readers, TopicPartition(topic, 0), OffsetRange(0, 1), ("value",), check)
@@ -209,7 +207,7 @@ def test_a_read_is_checked_while_its_records_are_on_their_way(proxied):
     readers.close()
 
 
-def test_nothing_is_given_of_a_read_that_is_refused(producer, spec, readers):
+def test_rejected_read_yields_nothing(producer, spec, readers):
     transaction(producer, spec.topic, [{"value": b"value"}])
 
     def check() -> None:
@@ -220,8 +218,8 @@ def test_nothing_is_given_of_a_read_that_is_refused(producer, spec, readers):
             next(read_with_gaps(readers, TopicPartition(spec.topic, 0), OffsetRange(0, end), ("value",), check))
 
 
-def test_a_read_that_nobody_takes_from_fetches_a_part_ahead(proxied):
-    """The client does not know where the range ends, and fetches records after it for nothing."""
+def test_paused_read_fetches_only_a_part_ahead(proxied):
+    """The client does not know where the range ends, and fetches records after it without use."""
     topic, sent, value = create_topic(proxied.direct), 120_000, b"x" * 100
     writing = Producer({"bootstrap.servers": proxied.direct, "linger.ms": 100, "queue.buffering.max.messages": 0})
     for _ in range(sent):
@@ -256,7 +254,7 @@ def test_each_record_has_its_own_timestamp(producer, spec):
 
 
 @pytest.mark.parametrize("columns", [("value",), ("timestamp", "key"), ("headers",), ALL, ()])
-def test_only_the_columns_that_were_asked_for_are_made(producer, spec, monkeypatch, columns):
+def test_only_requested_columns_are_built(producer, spec, monkeypatch, columns):
     made: list[str] = []
 
     def seen(name: str):
@@ -275,7 +273,7 @@ def test_only_the_columns_that_were_asked_for_are_made(producer, spec, monkeypat
     assert tuple(made) == columns
 
 
-def test_many_records_come_in_their_order(producer, spec):
+def test_many_records_are_read_in_order(producer, spec):
     rows = 100_003
     transaction(producer, spec.topic, ({"value": b"%d" % i, "key": b"%d" % (i % 7)} for i in range(rows)))
     batches = list(read(spec, 0, rows))
@@ -317,7 +315,7 @@ def test_offsets_without_a_record_cut_the_batches(producer, spec):
         assert all(row["value"] == b"%d" % at for at, row in rows_of(found))
 
 
-def test_what_lies_between_two_gaps_is_no_batch_of_its_own(producer, spec):
+def test_records_between_two_gaps_are_no_separate_batch(producer, spec):
     for number in range(50):
         transaction(producer, spec.topic, [{"value": b"%d" % number}])
     with KafkaLog(spec) as log:
@@ -330,7 +328,7 @@ def test_what_lies_between_two_gaps_is_no_batch_of_its_own(producer, spec):
 
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("kept", [2, 4])
-def test_what_was_trimmed_between_the_planning_of_a_read_and_its_task(producer, spec, strict, kept):
+def test_trim_between_the_plan_of_a_read_and_its_task(producer, spec, strict, kept):
     transaction(producer, spec.topic, ({"value": b"%d" % i} for i in range(4)))
     options = {
         "kafka.bootstrap.servers": spec.bootstrap_servers,
@@ -369,13 +367,13 @@ def test_whose_a_records_time_is(producer, broker, spec):
     assert found[:2] == [0, 0]
 
 
-def test_a_range_ends_before_records_that_lie_behind_it(producer, spec):
+def test_range_ends_before_later_records(producer, spec):
     transaction(producer, spec.topic, ({"value": b"%d" % i} for i in range(30_000)))
     for base, end in [(0, 1), (0, 9_999), (5, 10_005), (29_999, 30_000), (12_345, 23_456)]:
         assert [row["value"] for _, row in rows_of(read(spec, base, end))] == [b"%d" % i for i in range(base, end)]
 
 
-def test_the_first_record_is_found_behind_a_gap(producer, spec, readers):
+def test_first_record_is_read_after_a_gap(producer, spec, readers):
     transaction(producer, spec.topic, [{"value": b"aborted"}] * 3, commit=False)
     transaction(producer, spec.topic, [{"value": b"4"}, {"value": b"5"}])
     at = TopicPartition(spec.topic, 0)
@@ -383,7 +381,7 @@ def test_the_first_record_is_found_behind_a_gap(producer, spec, readers):
         assert first_record(readers, at, OffsetRange(base, end)) == wanted
 
 
-def test_a_range_that_was_removed_is_told(producer, spec, readers):
+def test_removed_range_is_reported(producer, spec, readers):
     transaction(producer, spec.topic, ({"value": b"%d" % i} for i in range(9)))
     with KafkaLog(spec) as log:
         log.trim(0, 5)
@@ -394,10 +392,10 @@ def test_a_range_that_was_removed_is_told(producer, spec, readers):
         first_record(readers, TopicPartition(spec.topic, 0), OffsetRange(2, 9))
 
 
-def test_a_reader_that_waits_in_vain_is_told_nothing_of_appends(broker, topic):
+def test_timeout_of_a_reader_does_not_mention_appends(broker, topic):
     other = open_transaction(broker.bootstrap, topic, f"other-{topic}")
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=1_000)) as log:
-        with pytest.raises(StorageError, match="a transaction has been open from offset 0 on") as raised:
+        with pytest.raises(StorageError, match="a transaction has been open at offset 0") as raised:
             log.bounds(0)
         assert "appended" not in raised.value.message
     other.abort_transaction(SECONDS)

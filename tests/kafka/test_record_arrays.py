@@ -71,7 +71,7 @@ def test_one_record_with_many_headers_makes_the_array_no_larger():
     assert list(read(batch)) == as_read(batch)
 
 
-def test_what_a_planner_sends_takes_no_import_of_pandas():
+def test_planner_sends_records_without_pandas():
     """The import of pandas takes 0.7 s. The records are a plan and the tombstone of another one."""
     program = """
 import sys

@@ -91,7 +91,7 @@ def completion_of(plan: Plan, partitions: int) -> Completion:
     return Completion(plan.job, plan.log_id, plan.layout_epoch, tuple(results), 1)
 
 
-def test_what_a_claim_reads_does_not_grow_with_the_jobs_of_the_past(proxied):
+def test_reads_of_a_claim_do_not_grow_with_past_jobs(proxied):
     spec = spec_of(proxied.bootstrap, create_topic(proxied.direct))
     with KafkaLog(replace(spec, bootstrap_servers=proxied.direct)) as log:
         plan = log.record_plan(plan_of(log, "job"))
@@ -140,7 +140,7 @@ def test_of_many_drivers_that_record_the_same_job_at_once_one_wins_for_all(spec)
             assert plans == {log.plan("job")}
 
 
-def test_an_entry_that_came_to_lie_behind_another_of_its_key_is_never_committed(spec, monkeypatch):
+def test_second_entry_of_a_key_is_never_committed(spec, monkeypatch):
     make_topic(spec.bootstrap_servers, spec.registry_topic)
     with KafkaLog(spec) as quick, KafkaLog(spec) as slow:
         first, second = (replace(plan_of(log, "job"), pinned_at_ms=number) for number, log in ((1, quick), (2, slow)))
@@ -170,7 +170,7 @@ def test_a_completion_of_any_number_of_partitions_is_recorded(spec):
         assert log.record_completion(completion_of(plan, 1)) == completion
 
 
-def test_what_an_older_version_recorded_is_found_and_stays(spec):
+def test_entries_of_an_older_version_are_read_and_kept(spec):
     make_topic(spec.bootstrap_servers, spec.registry_topic, 3)
     with KafkaLog(spec) as log:
         old = plan_of(log, "old")
@@ -202,7 +202,7 @@ def test_what_an_older_version_recorded_is_found_and_stays(spec):
             spec.registry_topic,
             (key_of(spec, "layout", old.log_id, 2), json.dumps(expansion)),
         )
-        assert log.layouts().pending == pending, "an older version that writes at the same time is not seen"
+        assert log.layouts().pending == pending, "a concurrent writer of an older version is not detected"
         assert expand_log(log, 2).partitions == 2
         assert log.layouts().expansions[0].thresholds == (log.bounds(0).end_offset,)
     with KafkaLog(spec) as log:
@@ -210,7 +210,7 @@ def test_what_an_older_version_recorded_is_found_and_stays(spec):
         assert log.jobs() == ("new", "newer", "old")
 
 
-def test_an_expansion_that_an_older_version_finished_is_found_by_who_only_reads(broker):
+def test_reader_sees_an_expansion_of_an_older_version(broker):
     spec = spec_of(broker.bootstrap, create_topic(broker.bootstrap, 2))
     make_topic(broker.bootstrap, spec.registry_topic)
     with KafkaLog(spec) as log:
@@ -226,7 +226,7 @@ def test_an_expansion_that_an_older_version_finished_is_found_by_who_only_reads(
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_jobs_are_found_whatever_number_of_partitions_an_administrator_chose(spec, partitions):
+def test_jobs_are_read_for_any_number_of_registry_partitions(spec, partitions):
     make_topic(spec.bootstrap_servers, spec.registry_topic, partitions)
     names = tuple(sorted(f"job-{number}" for number in range(5)))
     with KafkaLog(spec) as log:
@@ -268,7 +268,7 @@ def test_a_record_without_a_key_is_passed_over_where_the_topic_takes_one(broker)
         assert run_job(log, "job", TEN).rows == 10
 
 
-def test_an_entry_that_cannot_be_read_stops_the_job_that_it_is_of_and_no_other(spec):
+def test_unreadable_entry_stops_only_its_job(spec):
     with KafkaLog(spec) as log:
         log.record_plan(plan_of(log, "job"))
     # In all partitions, including the one of the job that the key names.
@@ -293,7 +293,7 @@ def test_a_tombstone_takes_a_job_away_and_the_next_record_is_the_first(spec):
         assert log.record_plan(plan) == again
 
 
-def test_a_driver_that_died_in_the_middle_of_a_put_keeps_nobody_waiting_for_long(spec):
+def test_driver_killed_during_a_put_does_not_block_others_for_long(spec):
     make_topic(spec.bootstrap_servers, spec.registry_topic)
     with KafkaLog(spec) as log:
         log.record_plan(plan_of(log, "job"))
@@ -313,7 +313,7 @@ def test_a_driver_that_died_in_the_middle_of_a_put_keeps_nobody_waiting_for_long
         assert log.plan("dead") is None
 
 
-def test_whoever_slept_with_an_id_that_only_a_forgotten_plan_named_appends_no_more(spec):
+def test_late_writer_of_a_forgotten_plan_appends_nothing(spec):
     """An expansion finds such ids by the plans in the registry. So an id is fenced before its plan is removed."""
     with KafkaLog(spec) as log, KafkaLog(spec) as sleeper:
         plan = log.record_plan(plan_of(log, "job", "none"))

@@ -39,7 +39,7 @@ def test_rows_are_numbered_over_markers_and_aborted_records(broker, log, topic):
     assert isinstance(writer.append(table_of("d"), claims=[5]), RowConflict)
 
 
-def test_a_record_that_comes_between_the_check_and_the_chunk_refuses_it(broker, log, topic, monkeypatch):
+def test_record_between_check_and_chunk_is_a_conflict(broker, log, topic, monkeypatch):
     append_foreign(log, 0, "x")
     end = log.bounds(0).end_offset
     writer = JobWriter(log, plan_of(log, "job", "none"))

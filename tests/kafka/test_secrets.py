@@ -23,7 +23,7 @@ def refusal(name: str, value: str) -> str:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_variable_stands_for_a_secret(name, monkeypatch):
+def test_secret_is_read_from_a_variable(name, monkeypatch):
     monkeypatch.setenv("A_SECRET", "env:not again\n")
     assert resolve([(name, "env:A_SECRET")]) == {name: "env:not again\n"}
 
@@ -41,14 +41,14 @@ def test_a_variable_stands_for_a_secret(name, monkeypatch):
         ("-----BEGIN X-----\nx\n-----END X-----\n", "-----BEGIN X-----\nx\n-----END X-----"),
     ],
 )
-def test_a_file_stands_for_a_secret(name, content, secret, tmp_path):
+def test_secret_is_read_from_a_file(name, content, secret, tmp_path):
     path = tmp_path / "a secret: of 1"
     path.write_bytes(content.encode())
     assert resolve([(name, f"file:{path}")]) == {name: secret}
 
 
 @given(st.sampled_from(SETTINGS), st.text())
-def test_what_is_no_reference_stays_as_it_is(name, value):
+def test_text_without_a_reference_is_unchanged(name, value):
     given_value = value if not value.startswith(("env:", "file:")) else f" {value}"
     assert resolve([(name, given_value)]) == {name: given_value}
 
@@ -80,8 +80,8 @@ def test_a_variable_that_is_missing_is_named(name, monkeypatch):
 
 
 @pytest.mark.parametrize("reference", ["", " ", "canary-1", "1canary", "canary=", "canär", "canary\n", "canary\0"])
-def test_what_is_no_name_of_a_variable_may_be_a_secret_and_is_not_told(reference):
-    assert "not the name of an environment variable" in refusal("sasl.password", f"env:{reference}")
+def test_invalid_variable_name_is_not_shown(reference):
+    assert "no name of an environment variable" in refusal("sasl.password", f"env:{reference}")
 
 
 @pytest.mark.parametrize("name", SETTINGS)

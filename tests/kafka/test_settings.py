@@ -179,7 +179,7 @@ def test_a_client_takes_its_settings_without_a_warning(java, value, capfd):
     assert warnings_in(capfd.readouterr().err) == []
 
 
-def test_a_client_does_refuse_and_warn_of_what_is_not_its_own(capfd):
+def test_client_rejects_or_warns_of_foreign_settings(capfd):
     with pytest.raises(KafkaException):
         start(Client.ADMIN, {"ssl.keystore.type": "PEM"})
     with pytest.raises(KafkaException):
@@ -194,7 +194,7 @@ def test_a_value_that_the_client_would_refuse_is_refused_by_name(java, value):
     assert re.search(rf"kafka\.{re.escape(java)} must be (-1 or )?({kinds})", refusal({java: value}))
 
 
-def test_names_come_in_any_case_and_pairs_are_sorted():
+def test_names_have_any_case_and_pairs_are_sorted():
     pairs = librdkafka_settings({"Retry.Backoff.MS": "5", "client.id": "a", "BATCH.SIZE": "1"})
     assert pairs == (("batch.size", "1"), ("client.id", "a"), ("retry.backoff.ms", "5"))
     assert librdkafka_settings({}) == ()
@@ -203,7 +203,7 @@ def test_names_come_in_any_case_and_pairs_are_sorted():
 
 def test_the_first_wait_before_reconnecting_sets_the_longest_one_too():
     assert librdkafka_settings({"reconnect.backoff.ms": "20000"})[0] == ("reconnect.backoff.max.ms", "20000")
-    assert "not be below" in refusal({"reconnect.backoff.ms": "5000", "reconnect.backoff.max.ms": "4999"})
+    assert "is below kafka." in refusal({"reconnect.backoff.ms": "5000", "reconnect.backoff.max.ms": "4999"})
 
 
 def test_a_fetch_waits_for_less_than_a_request():
@@ -219,13 +219,13 @@ OWNED = [
     ("auto.offset.reset", "startingOffsets"),
     ("bootstrap.servers", "kafka.bootstrap.servers"),
     ("enable.auto.commit", "startingOffsets"),
-    ("enable.idempotence", "Option idempotence says"),
+    ("enable.idempotence", "Option idempotence sets"),
     ("interceptor.classes", "run code"),
     ("isolation.level", "committed records"),
     ("key.deserializer", "bytes"),
     ("key.serializer", "bytes"),
     ("partitioner.class", "spark_cas.route"),
-    ("transaction.two.phase.commit.enable", "for ever"),
+    ("transaction.two.phase.commit.enable", "block readers"),
     ("transactional.id", "option job"),
     ("value.deserializer", "bytes"),
     ("value.serializer", "bytes"),
@@ -260,7 +260,7 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize(("name", "says"), [*OWNED, *RUNS_CODE, *ELSEWHERE])
-def test_a_setting_is_refused_with_what_to_do(name, says):
+def test_rejected_setting_names_the_fix(name, says):
     text = refusal({name: CANARY, "batch.size": "5"})
     assert f"option kafka.{name} may not be set." in text
     assert says is None or says in text
@@ -272,13 +272,13 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize(("name", "value", "instead"), HARMLESS)
-def test_what_could_break_no_promise_is_taken_and_told(name, value, instead):
+def test_harmless_setting_is_accepted_and_reported(name, value, instead):
     assert librdkafka_settings({name.upper(): value.upper(), "batch.size": "5"}) == (("batch.size", "5"),)
     assert holds_instead(name, value) == instead
     assert name not in ALLOWED
 
 
-def test_what_has_no_effect_is_told_once_and_without_its_value(caplog):
+def test_setting_without_effect_is_reported_once_without_its_value(caplog):
     tell.cache_clear()
     for _ in range(2):
         parse_kafka_url("kafka://a:9092/flights", {"Group.Id": CANARY, "batch.size": "1"})
@@ -302,7 +302,7 @@ REFUSED = sorted(
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_whatever_has_a_reason_is_refused_with_it(name):
+def test_setting_is_rejected_with_its_reason(name):
     assert name not in ALLOWED
     reason = reason_against(name)
     assert reason is not None
@@ -312,7 +312,7 @@ def test_whatever_has_a_reason_is_refused_with_it(name):
 @pytest.mark.parametrize("name", sorted(ALLOWED))
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 @pytest.mark.parametrize("value", [CANARY, "", "env:canary"])
-def test_no_error_tells_a_value(name, protocol, value):
+def test_errors_show_no_value(name, protocol, value):
     given = {**sasl("SCRAM-SHA-256", login(SCRAM), protocol), name: value}
     if "SASL" not in protocol:
         given = {"security.protocol": protocol, name: value}
@@ -324,7 +324,7 @@ def test_no_error_tells_a_value(name, protocol, value):
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "ssl", "SASL_PLAINTEXT", "Sasl_Ssl"])
-def test_the_protocol_comes_in_any_case(protocol):
+def test_protocol_has_any_case(protocol):
     given = sasl("PLAIN", login(PLAIN), protocol) if "sasl" in protocol.lower() else {"security.protocol": protocol}
     pairs = librdkafka_settings(given)
     assert dict(pairs)["security.protocol"] == protocol.lower()
@@ -409,10 +409,13 @@ OAUTH_LOGIN = login(OAUTH, "clientId=canary clientSecret=canary")
         (sasl("SCRAM-SHA-256", None), "kafka.sasl.jaas.config is missing"),
         (sasl("PLAIN", SECRET_LOGIN), "another login module than PlainLoginModule"),
         (sasl("OAUTHBEARER", SECRET_LOGIN), "another login module than OAuthBearerLoginModule"),
-        (sasl("PLAIN", login(PLAIN, "username=canary")), "a username and a password"),
-        (sasl("PLAIN", login(PLAIN, 'username=canary password=""')), "a username and a password"),
+        (sasl("PLAIN", login(PLAIN, "username=canary")), "exactly username and password"),
+        (sasl("PLAIN", login(PLAIN, 'username=canary password=""')), "exactly username and password"),
         (sasl("SCRAM-SHA-256", login(SCRAM, "username=u password=canary tokenauth=true")), "Delegation tokens"),
-        (sasl("SCRAM-SHA-256", SECRET_LOGIN, **{CLIENT_SECRET: "canary"}), "OAUTHBEARER only"),
+        (
+            sasl("SCRAM-SHA-256", SECRET_LOGIN, **{CLIENT_SECRET: "canary"}),
+            "only for kafka.sasl.mechanism",
+        ),
         (sasl("OAUTHBEARER", OAUTH_LOGIN), URL),
         (sasl("OAUTHBEARER", OAUTH_LOGIN, **{URL: "http://canary/token"}), "https://"),
         (sasl("OAUTHBEARER", OAUTH_LOGIN, **{URL: "file:///canary"}), "https://"),
@@ -438,7 +441,7 @@ MANY = "127.0.0.1:9092, localhost:1,[::1]:9093 ,127.8.9.1,"
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
-def test_a_secret_goes_in_the_clear_to_this_machine_only(mechanism):
+def test_plaintext_secret_is_allowed_only_on_this_machine(mechanism):
     pairs = (("security.protocol", "sasl_plaintext"), ("sasl.mechanism", mechanism))
     check_transport(MANY, pairs)
     for bootstrap in (
@@ -460,13 +463,13 @@ def test_a_secret_goes_in_the_clear_to_this_machine_only(mechanism):
         assert "canary" not in str(refused.value)
 
 
-def test_what_is_encrypted_or_no_secret_may_go_anywhere():
+def test_encrypted_or_public_settings_are_allowed_everywhere():
     check_transport("broker:9092", ())
     check_transport("broker:9092", (("security.protocol", "sasl_ssl"), ("sasl.mechanism", "PLAIN")))
     check_transport("broker:9092", librdkafka_settings(sasl("SCRAM-SHA-256", login(SCRAM), "SASL_PLAINTEXT")))
 
 
-def test_what_is_refused_for_transport_comes_out_of_the_translation():
+def test_translation_rejects_an_unsafe_transport():
     pairs = librdkafka_settings(sasl("PLAIN", login(PLAIN), "SASL_PLAINTEXT"))
     with pytest.raises(OptionError):
         check_transport("broker:9092", pairs)

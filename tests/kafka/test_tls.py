@@ -66,7 +66,7 @@ def test_a_pem_file_holds_key_and_certificate(stores):
     start(tls(keystore_type="pem", keystore_location=str(stores / "open.pem")))
 
 
-def test_pem_texts_are_given_themselves(stores):
+def test_pem_texts_are_passed_directly(stores):
     chain, key = (stores / "cert.pem").read_text(), (stores / "locked.pem").read_text()
     given = tls(keystore_type="PEM", keystore_certificate_chain=chain, keystore_key=key, key_password=PASSWORD)
     settings = start(given)
@@ -192,7 +192,7 @@ def test_every_setting_of_a_store_is_tried_here():
 
 @pytest.mark.spark  # keytool is part of Java
 def test_the_commands_in_the_refusals_do_convert(stores, tmp_path):
-    assert shutil.which("keytool"), "keytool comes with Java, which the tests with a JVM need"
+    assert shutil.which("keytool"), "keytool is a part of Java, which the tests with a JVM need"
     shutil.copy(stores / "client.p12", tmp_path / "given.p12")
     store = f"-srckeystore given.p12 -srcstorepass {PASSWORD} -deststorepass {PASSWORD} -deststoretype"
     trusted = f"keytool -importcert -noprompt -alias ca -file {shlex.quote(str(stores / 'cert.pem'))}"

@@ -1,4 +1,4 @@
-"""A node in a process of its own. It executes one command per input line and prints the result.
+"""A node in a separate process. It executes one command per input line and prints the result.
 
 Arguments: the address of the log, the folder, and the node's address. Commands: ``lead SHARD``, ``get KEY``, ``put
 KEY VALUE``, and ``flood PREFIX COUNT``. The last one writes ``PREFIX-0`` and so on, with many writes in flight, and

@@ -18,7 +18,7 @@ def keys_of(shard, count, shards=SHARDS):
 
 
 def node(log, folder, address="a", **more):
-    """Return a node with a folder of its own."""
+    """Return a node with its own folder."""
     return Node(log, address=address, folder=Path(folder, address), **more)
 
 
@@ -30,5 +30,5 @@ def asking(nodes, call, *arguments, **named):
             return getattr(nodes[at], call)(*arguments, **named)
         except NotLeaderError as error:
             at = error.leader
-    msg = "nobody leads"
+    msg = "no node leads"
     raise AssertionError(msg)

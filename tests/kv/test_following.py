@@ -56,7 +56,7 @@ def snapshot(log, tmp_path):
 
 @pytest.mark.parametrize("step", ["before_bounds", "before_read"])
 @pytest.mark.parametrize("look", [Follower.look, Follower.catch_up])
-def test_a_deletion_that_came_and_went_while_a_node_stood_still_is_not_missed(log, snapshot, now, look, step):
+def test_deletion_compacted_during_a_stall_is_applied(log, snapshot, now, look, step):
     follower = Follower(log, 0, snapshot)
     follower.look()
     assert snapshot.get(b"k").value is not None
@@ -73,7 +73,7 @@ def test_a_deletion_that_came_and_went_while_a_node_stood_still_is_not_missed(lo
     assert snapshot.get(b"x").value is not None
 
 
-def test_a_log_that_is_read_more_slowly_than_it_keeps_deletions_is_none_to_follow(log, snapshot, now):
+def test_reads_slower_than_the_retention_of_deletions_fail(log, snapshot, now):
     def slowly():
         now[0] += KEPT_MS
 
@@ -91,7 +91,7 @@ def test_a_log_that_is_read_more_slowly_than_it_keeps_deletions_is_none_to_follo
 @pytest.mark.parametrize(
     ("writes", "commit", "call"), [({OTHER: b"1"}, "append", 3), ({OTHER: b"1", THERE: b"1"}, "put_entry", 1)]
 )
-def test_a_leader_that_stood_still_behind_its_commit_misses_no_deletion(tmp_path, now, writes, commit, call):
+def test_leader_that_stalled_after_its_commit_misses_no_deletion(tmp_path, now, writes, commit, call):
     """The leader has not applied its append yet, and its snapshot has the value that was deleted in the meantime."""
     log = Compacted()
     log.create(SHARDS)

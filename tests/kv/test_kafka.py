@@ -30,7 +30,7 @@ def two(address, tmp_path):
 
 
 @pytest.mark.usefixtures("still", "impatient")
-def test_who_was_deposed_and_does_not_know_it_neither_tells_nor_writes(two):
+def test_stale_leader_neither_reads_nor_writes(two):
     a, b = two
     a.lead(0)
     version = a.put(KEY, b"old")
@@ -71,7 +71,7 @@ def test_a_leader_that_is_busy_is_deposed(two):
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_transaction_is_in_all_of_its_shards_and_takes_over_what_another_leads(two):
+def test_transaction_is_in_all_its_shards_and_takes_over_others(two):
     a, b = two
     a.lead(0)
     b.lead(1)

@@ -67,7 +67,7 @@ def test_two_nodes_survive_the_killing_of_either(address, tmp_path):
 
 
 @pytest.mark.parametrize("address", ["directory", *full("kafka", also=KAFKA)], indirect=True)
-def test_a_leader_that_thaws_tells_and_writes_nothing_old(address, tmp_path):
+def test_thawed_leader_returns_and_writes_nothing_old(address, tmp_path):
     with processes(address, tmp_path, "a", "b") as (a, b):
         a.ask("lead", "0")
         a.ask("put", "key", "old")

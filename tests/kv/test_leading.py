@@ -34,7 +34,7 @@ def test_each_shard_is_begun_by_one_node_and_the_other_names_it(two):
     assert all(sum(of) == 1 for of in zip(*led, strict=True))
 
 
-def test_followers_come_to_the_same_state(two):
+def test_followers_reach_the_same_state(two):
     a, b = two
     a.lead(0)
     version = a.put(KEY, b"1")
@@ -55,7 +55,7 @@ def depose(a, b):
 
 
 @pytest.mark.usefixtures("still", "impatient")
-def test_who_was_deposed_and_does_not_know_it_answers_no_read(two):
+def test_stale_leader_serves_no_read(two):
     a, b = two
     depose(a, b)
     assert a.status()[0].leads
@@ -66,7 +66,7 @@ def test_who_was_deposed_and_does_not_know_it_answers_no_read(two):
 
 
 @pytest.mark.usefixtures("still", "impatient")
-def test_who_was_deposed_and_does_not_know_it_writes_nothing(two, monkeypatch):
+def test_stale_leader_writes_nothing(two, monkeypatch):
     a, b = two
     version = depose(a, b)
     appends, append = [], Term.append
@@ -79,12 +79,12 @@ def test_who_was_deposed_and_does_not_know_it_writes_nothing(two, monkeypatch):
     with pytest.raises(NotLeaderError) as refused:
         a.put(KEY, b"older", timeout=5)
     assert refused.value.leader == "b"
-    assert len(appends) == 1, "it steps down with the first that is refused"
+    assert len(appends) == 1, "the node steps down after the first rejection"
     assert a.get(KEY, stale=True) == b.get(KEY) == Versioned(b"new", version)
 
 
 @pytest.mark.usefixtures("still", "impatient")
-def test_who_was_deposed_and_does_not_know_it_tells_no_version_of_then(two):
+def test_stale_leader_reports_no_old_version(two):
     """A mismatch would report another version than the one that the client got from the leader."""
     a, b = two
     version = depose(a, b)
@@ -94,7 +94,7 @@ def test_who_was_deposed_and_does_not_know_it_tells_no_version_of_then(two):
 
 
 @pytest.mark.usefixtures("still", "impatient")
-def test_who_was_deposed_leads_again_with_all_that_came_meanwhile(two):
+def test_demoted_leader_leads_again_with_all_newer_records(two):
     a, b = two
     depose(a, b)
     with pytest.raises(NotLeaderError):
@@ -116,7 +116,7 @@ def test_no_two_nodes_depose_each_other_in_a_loop(log, two):
     assert leader_records(log) <= 4  # a node names itself when it tries to lead, and once it does
 
 
-def test_a_restarted_leader_leads_again_without_being_told(log, tmp_path):
+def test_restarted_leader_leads_again_without_a_request(log, tmp_path):
     with node(log, tmp_path, "a", nodes=NODES) as a:
         a.lead(0)
         a.put(KEY, b"1")

@@ -88,7 +88,7 @@ def test_no_increment_of_many_threads_is_lost(log, tmp_path):
         assert a.get(KEY).value == b"40"
 
 
-def test_writes_that_come_together_are_one_chunk(memory, tmp_path):
+def test_concurrent_writes_are_one_chunk(memory, tmp_path):
     faulty, entered, leave = held(memory)
     with node(lambda: faulty, tmp_path, shards=[0]) as a:
         futures = [a.submit({KEY: b"1"})]
@@ -112,7 +112,7 @@ def test_a_write_is_acknowledged_once_it_is_committed_and_not_before(memory, tmp
         assert a.get(KEY, stale=True).value == b"1"
 
 
-def test_a_reply_that_is_lost_is_told_as_unknown_and_read_from_the_log(memory, tmp_path):
+def test_lost_reply_is_unknown_and_read_from_the_log(memory, tmp_path):
     lossy = FaultyLog(memory, Fault("append", LEADER_RECORD + 1, When.AFTER), lose_append_replies=True)
     with node(lambda: lossy, tmp_path, shards=[0]) as a:
         with pytest.raises(UnknownOutcomeError):
@@ -132,7 +132,7 @@ class Losing(FaultyLog):
         return Truncated(outcome.range.end_offset, outcome.range.base_offset)
 
 
-def test_a_write_that_the_log_may_have_lost_again_is_told_as_unknown(memory, tmp_path):
+def test_write_that_the_log_may_have_lost_is_unknown(memory, tmp_path):
     losing = Losing(memory)
     with node(lambda: losing, tmp_path, shards=[0]) as a:
         with pytest.raises(UnknownOutcomeError, match="has lost records"):
@@ -157,7 +157,7 @@ def test_a_log_that_fails_refuses_writes_and_answers_no_read_as_fresh(memory, tm
         assert a.get(KEY).value == b"1"
 
 
-def test_a_node_goes_on_from_its_snapshot(log, tmp_path):
+def test_node_continues_from_its_snapshot(log, tmp_path):
     with node(log, tmp_path) as a:
         a.put(KEY, b"1")
         version = a.put(KEY, b"2")
@@ -167,7 +167,7 @@ def test_a_node_goes_on_from_its_snapshot(log, tmp_path):
     with node(log, tmp_path) as again:
         assert again.get(KEY) == Versioned(b"2", version)
     with node(log, tmp_path, "new") as new:
-        wait_until(lambda: new.status()[0].error is not None, SECONDS, lambda: "no error is told")
+        wait_until(lambda: new.status()[0].error is not None, SECONDS, lambda: "the status has no error")
         assert "TRIMMED" in new.status()[0].error
 
 
@@ -179,7 +179,7 @@ class Compacted(FaultyLog):
 
 
 @pytest.mark.parametrize(("away_ms", "begins_anew"), [(20_000, False), (40_000, True)])
-def test_who_was_away_while_deletions_were_removed_begins_anew(memory, tmp_path, monkeypatch, away_ms, begins_anew):
+def test_node_absent_during_compaction_rebuilds_its_snapshot(memory, tmp_path, monkeypatch, away_ms, begins_anew):
     compacted = Compacted(memory)
     with node(lambda: compacted, tmp_path, shards=[0]) as a:
         a.put(KEY, b"1")
@@ -191,7 +191,7 @@ def test_who_was_away_while_deletions_were_removed_begins_anew(memory, tmp_path,
         assert (a.get(KEY) == ABSENT) is begins_anew
 
 
-def test_a_snapshot_that_cannot_be_made_anew_is_kept(memory, tmp_path, monkeypatch):
+def test_snapshot_that_cannot_be_rebuilt_is_kept(memory, tmp_path, monkeypatch):
     compacted = Compacted(memory)
     with node(lambda: compacted, tmp_path, shards=[0]) as a:
         version = a.put(KEY, b"1")
@@ -200,7 +200,7 @@ def test_a_snapshot_that_cannot_be_made_anew_is_kept(memory, tmp_path, monkeypat
     now_ms = clock.now_ms() + 40_000
     monkeypatch.setattr(clock, "now_ms", lambda: now_ms)
     with node(lambda: compacted, tmp_path, shards=[0]) as a:
-        wait_until(lambda: a.status()[0].error is not None, SECONDS, lambda: "no error is told")
+        wait_until(lambda: a.status()[0].error is not None, SECONDS, lambda: "the status has no error")
         assert "TRIMMED" in a.status()[0].error
         assert a.get(KEY, stale=True) == Versioned(b"1", version)
 
@@ -217,15 +217,17 @@ class CutShort(Compacted):
         found = list(super().read(partition, offsets, columns))
         yield found[0]
         if len(found) > 1:
-            raise StorageError("it stands still.")
+            raise StorageError("the store does not respond.")
 
 
-def test_a_first_replay_that_is_cut_short_goes_on_where_it_was(memory, tmp_path):
+def test_interrupted_first_replay_resumes(memory, tmp_path):
     for value in "abc":
         append_foreign(memory, 0, value)
     cut_short = CutShort(memory)
     with node(lambda: cut_short, tmp_path, shards=[0]) as a:
-        wait_until(lambda: a.status()[0].upcoming_offset == 3, SECONDS, lambda: f"it began at {cut_short.begun_at}")
+        wait_until(
+            lambda: a.status()[0].upcoming_offset == 3, SECONDS, lambda: f"the replay began at {cut_short.begun_at}"
+        )
         assert a.get(b"a", stale=True).value == b"a"
     assert cut_short.begun_at[:3] == [0, 1, 2]
 
@@ -250,7 +252,7 @@ def test_a_closed_node_takes_nothing(log, tmp_path):
         a.put(KEY, b"1")
 
 
-def test_what_is_asked_for_while_the_node_is_closed_ends(memory, tmp_path):
+def test_requests_end_when_the_node_closes(memory, tmp_path):
     asked, leave = Event(), Event()
     with ThreadPoolExecutor(2) as threads, node(lambda: memory, tmp_path, shards=[0]) as a:
         queue = a._shards[0]._queue

@@ -33,7 +33,7 @@ def one_by_one(requests, state):
 
 
 @given(st.lists(WRITES, max_size=6), st.dictionaries(KEYS, st.integers(0, 3)))
-def test_a_batch_does_what_its_writes_would_do_one_by_one(requests, state):
+def test_batch_has_the_effect_of_its_writes_in_order(requests, state):
     batch = decide(requests, state.get)
     assert [isinstance(each, Accepted) for each in batch.verdicts] == one_by_one(requests, state)
     accepted = [each for each, verdict in zip(requests, batch.verdicts, strict=True) if isinstance(verdict, Accepted)]
@@ -41,12 +41,12 @@ def test_a_batch_does_what_its_writes_would_do_one_by_one(requests, state):
 
 
 @pytest.mark.parametrize(("state", "expected", "actual"), [({}, 7, None), ({b"a": 7}, None, 7), ({b"a": 7}, 6, 7)])
-def test_who_is_refused_is_told_the_version_that_is_there(state, expected, actual):
+def test_rejected_write_gets_the_current_version(state, expected, actual):
     (verdict,) = decide([Writes({b"a": b""}, {b"a": expected})], state.get).verdicts
     assert verdict == Mismatch(b"a", expected, actual, in_batch=False)
 
 
-def test_a_version_within_the_batch_is_told_by_its_place():
+def test_version_within_the_batch_is_its_position():
     first, second = Writes({b"b": b"", b"a": b""}, {}), Writes({b"a": b""}, {b"a": None})
     assert decide([first, second], {b"": 0}.get).verdicts[1] == Mismatch(b"a", None, 1, in_batch=True)
 

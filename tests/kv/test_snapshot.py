@@ -37,7 +37,7 @@ def test_the_snapshot_of_another_log_is_refused(tmp_path, log_id, shard):
         Snapshot(tmp_path, log_id, shard)
 
 
-def test_what_another_process_has_written_is_not_written_over(tmp_path, snapshot):
+def test_snapshot_of_another_process_is_not_overwritten(tmp_path, snapshot):
     other = Snapshot(tmp_path, "log", 0)
     other.apply(Changes({b"a": (b"1", 0)}), 1)
     for write in (lambda: snapshot.apply(Changes({b"a": (b"2", 0)}), 1), snapshot.forget):
@@ -47,7 +47,7 @@ def test_what_another_process_has_written_is_not_written_over(tmp_path, snapshot
     other.close()
 
 
-def test_what_fails_is_applied_not_at_all(tmp_path, snapshot):
+def test_failed_changes_are_not_applied(tmp_path, snapshot):
     with sqlite3.connect(tmp_path / "shard-00000.sqlite") as other:
         other.execute("CREATE TRIGGER full BEFORE INSERT ON keys BEGIN SELECT RAISE(ABORT, 'no room'); END")
     with pytest.raises(StorageError, match="no room"):

@@ -68,7 +68,7 @@ def test_the_keys_of_one_shard_need_no_whole_load(log, tmp_path):
 
 
 @pytest.mark.usefixtures("still", "impatient")
-def test_a_node_takes_over_what_another_leads(log, tmp_path):
+def test_node_takes_over_shards_of_another(log, tmp_path):
     with node(log, tmp_path, "a", nodes=NODES) as a, node(log, tmp_path, "b", nodes=NODES) as b:
         a.lead(0)
         b.lead(1)
@@ -80,7 +80,7 @@ def test_a_node_takes_over_what_another_leads(log, tmp_path):
 
 
 @pytest.mark.parametrize("error", [StorageError("the reply was lost."), TruncatedError("the log ends before it.")])
-def test_a_commit_without_a_reply_is_told_as_unknown_and_is_whole(tmp_path, error):
+def test_commit_without_a_reply_is_unknown_and_complete(tmp_path, error):
     memory = MemoryLog()
     memory.create(SHARDS)
 
@@ -95,7 +95,7 @@ def test_a_commit_without_a_reply_is_told_as_unknown_and_is_whole(tmp_path, erro
 
 
 @pytest.mark.parametrize("expected", [[HERE], [HERE, THERE]])
-def test_what_is_committed_is_told_as_unknown_where_the_log_loses_it_and_others_came_since(tmp_path, expected):
+def test_commit_that_the_log_lost_is_unknown_after_other_records(tmp_path, expected):
     """The node does not report a rejection because of later records, and does not write the transaction twice."""
     memory = MemoryLog()
     memory.create(SHARDS)
@@ -146,7 +146,7 @@ class Topic(FaultyLog):
 
 
 @pytest.mark.usefixtures("still", "impatient")
-def test_who_was_deposed_and_does_not_know_it_writes_nothing_by_a_version_of_then(tmp_path):
+def test_stale_leader_writes_nothing_by_an_old_version(tmp_path):
     """The transaction writes nothing to the shard of this key, so no append detects the conflict."""
     memory = MemoryLog()
     memory.create(SHARDS)

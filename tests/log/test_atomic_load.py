@@ -28,7 +28,7 @@ def load(log, rows, limits):
 
 
 @pytest.mark.parametrize("limits", [{"max_bytes": 8 * SIZE}, {"max_records": 8}, {"max_seconds": 0}])
-def test_partitions_that_each_just_fit_are_one_chunk_each_whatever_they_are_together(log, limits):
+def test_partitions_within_the_limit_are_one_chunk_each(log, limits):
     rows = rows_of(8, 0, 1, 2)
     results = load(log, rows, ChunkLimits(**limits))
     assert [result.progress.chunks for result in results] == [1, 1, 1]

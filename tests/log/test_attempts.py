@@ -66,7 +66,7 @@ def log():
     return log
 
 
-def test_who_stood_still_behind_a_look_looks_again_before_it_gives_another_attempt_up(log, clock):
+def test_stalled_waiter_checks_again_before_it_abandons_an_attempt(log, clock):
     plan = pin_plan(log, "job", END)
     fenced, other = JobWriter(log, plan, task="run/0").claim, JobWriter(log, plan, task="run/0")
     looks = []
@@ -84,7 +84,7 @@ def test_who_stood_still_behind_a_look_looks_again_before_it_gives_another_attem
     assert found.rows == 2
 
 
-def test_a_load_that_appends_is_not_gone_because_who_waits_for_it_stood_still(log, clock):
+def test_stall_of_a_waiter_does_not_expire_an_appending_load(log, clock):
     acquire_lock(log, Applicant("first", "run"), END)  # without a process name
     first = JobWriter(log, pin_plan(log, "first", END))
     first.must_append("a")
@@ -103,7 +103,7 @@ def test_a_load_that_appends_is_not_gone_because_who_waits_for_it_stood_still(lo
     assert clock.now >= appended[0] + applicant.gone_after(log)
 
 
-def test_of_two_loads_that_are_gone_each_is_so_as_long_as_the_other_is_waited_for(clock, monkeypatch):
+def test_two_expired_loads_do_not_block_each_other(clock, monkeypatch):
     """The waiting load checks the other two alternately, because all pauses have the same length."""
     monkeypatch.setattr(locking._JITTER, "uniform", lambda *_: 1.0)
     log = Interrupted()
@@ -124,7 +124,7 @@ def test_of_two_loads_that_are_gone_each_is_so_as_long_as_the_other_is_waited_fo
     assert clock.now < looks[3] + 1.1 * applicant.gone_after(log)
 
 
-def test_who_stood_still_looks_again_before_it_gives_a_load_up_that_has_the_lock(log, clock):
+def test_stalled_waiter_checks_again_before_it_expires_a_lock(log, clock):
     first = acquire_lock(log, Applicant("first", "run"), END)
     looks = []
 
@@ -153,7 +153,7 @@ def test_a_load_that_took_longer_than_the_patience_is_tried_again_all_the_same(l
     assert len(tries) == 2
 
 
-def test_an_append_to_several_that_took_longer_than_the_patience_is_tried_again_all_the_same(log, clock):
+def test_atomic_append_is_retried_after_the_timeout(log, clock):
     tries = []
 
     def end_the_first():
@@ -168,7 +168,7 @@ def test_an_append_to_several_that_took_longer_than_the_patience_is_tried_again_
     assert len(tries) == 2
 
 
-def test_who_stood_still_looks_again_whether_another_run_has_committed(log, clock):
+def test_stalled_run_checks_again_for_a_commit_of_another(log, clock):
     plan, tries, entry = pin_plan(log, "job", END, whole=True), [], log.entry
 
     def append():

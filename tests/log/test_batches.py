@@ -87,9 +87,7 @@ def test_a_partition_that_gets_its_first_rows_late_is_known_to_have_none(
     assert values_in(log, 1) == ["x"] * 8 + ["a"]
 
 
-def test_a_partition_that_was_quiet_for_longer_than_the_ledger_keeps_goes_on(
-    log: ForgetfulLog, on_day: Callable[[float], None]
-):
+def test_partition_idle_for_longer_than_the_ledger_continues(log: ForgetfulLog, on_day: Callable[[float], None]):
     on_day(0)
     run_batch(log, 0, {0: ["0"], 1: ["a"]})
     for number in range(1, 9):
@@ -101,7 +99,7 @@ def test_a_partition_that_was_quiet_for_longer_than_the_ledger_keeps_goes_on(
 
 
 @pytest.mark.parametrize(("again", "lost"), [(5, False), (7.5, False), (8.1, True)])
-def test_what_is_forgotten_of_a_batch_that_comes_again_is_not_appended_again(
+def test_expired_rows_of_a_replayed_batch_are_not_repeated(
     log: ForgetfulLog, on_day: Callable[[float], None], again: float, *, lost: bool
 ):
     """The batch began on day 1, and wrote to another partition on day 5.
@@ -125,9 +123,7 @@ def test_what_is_forgotten_of_a_batch_that_comes_again_is_not_appended_again(
     assert (values_in(log, 0), values_in(log, 1)) == (["a", "b"], ["c"])
 
 
-def test_a_stream_that_stood_still_for_longer_than_the_ledger_keeps_is_a_persons(
-    log: ForgetfulLog, on_day: Callable[[float], None]
-):
+def test_stream_idle_for_longer_than_the_ledger_needs_a_user(log: ForgetfulLog, on_day: Callable[[float], None]):
     on_day(0)
     run_batch(log, 0, {0: ["a"]})
     on_day(KEPT_DAYS + 1)

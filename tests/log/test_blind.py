@@ -21,14 +21,14 @@ def log_of_one() -> MemoryLog:
     return log
 
 
-def test_a_store_that_fails_in_between_says_what_stays_and_what_comes_again():
+def test_failure_reports_rows_that_stay_and_rows_that_repeat():
     log = log_of_one()
     with pytest.raises(StorageError, match=f"the store is full. {SAID}"):
         run_blind(FaultyLog(log, Fault("append_blind", 2, When.BEFORE, full)), TEN)
     assert values_in(log, 0) == TEN[0][:3]
 
 
-def test_what_is_not_known_is_not_said_to_be_safe_to_run_again(monkeypatch):
+def test_unknown_outcome_does_not_advise_a_rerun(monkeypatch):
     log = log_of_one()
     append = log.append_blind
 

@@ -36,7 +36,7 @@ def everything(log):
     return sorted(value for each in range(log.layout().partitions) for value in values_in(log, each))
 
 
-def test_rows_that_may_be_the_job_s_are_not_appended_again_when_nothing_tells(log):
+def test_possible_rows_of_the_job_are_not_repeated_without_evidence(log):
     crash_after_chunks(log, "job", ROWS, 2, expected="none")
     there = everything(log)
     expand_log(log, 4)
@@ -49,7 +49,7 @@ def test_rows_that_may_be_the_job_s_are_not_appended_again_when_nothing_tells(lo
     assert len(there) == 6
 
 
-def test_a_claim_decides_by_itself_when_nothing_else_tells(log):
+def test_claim_decides_without_other_evidence(log):
     crash_after_chunks(log, "job", ROWS, 2)
     there = everything(log)
     expand_log(log, 4)
@@ -58,7 +58,7 @@ def test_a_claim_decides_by_itself_when_nothing_else_tells(log):
     assert everything(log) == there
 
 
-def test_a_partition_that_nobody_wrote_to_holds_nothing_of_the_job(log):
+def test_unwritten_partition_has_no_rows_of_the_job(log):
     append_foreign(log, 0, "x")
     pin_plan(log, "job", ExpectedOffsets("none"))
     expand_log(log, 4)
@@ -67,7 +67,7 @@ def test_a_partition_that_nobody_wrote_to_holds_nothing_of_the_job(log):
     assert everything(log) == sorted(["x", "y", *ROWS[0], *ROWS[1]])
 
 
-def test_a_log_that_another_tool_expanded_tells_no_thresholds(log, monkeypatch):
+def test_log_expanded_by_another_tool_has_no_thresholds(log, monkeypatch):
     crash_after_chunks(log, "job", ROWS, 2)
     expand_log(log, 4)
     monkeypatch.setattr(log, "layouts", lambda *_: Layouts(log.layout()))
@@ -75,7 +75,7 @@ def test_a_log_that_another_tool_expanded_tells_no_thresholds(log, monkeypatch):
         run_rest(log, "job", ROWS)
 
 
-def test_partitions_that_another_tool_added_since_an_expansion_tell_none_either(log, monkeypatch):
+def test_foreign_partitions_after_an_expansion_have_no_thresholds(log, monkeypatch):
     crash_after_chunks(log, "job", ROWS, 2)
     expand_log(log, 4)
     known = log.layouts().expansions
@@ -86,7 +86,7 @@ def test_partitions_that_another_tool_added_since_an_expansion_tell_none_either(
         run_rest(log, "job", ROWS)
 
 
-def test_a_name_that_leaves_no_room_for_that_of_the_rest_cannot_go_on(log):
+def test_too_long_job_name_cannot_resume(log):
     name = "j" * 195
     crash_after_chunks(log, name, ROWS, 2)
     run_job(log, name[1:], ROWS, expected="none")

@@ -113,7 +113,7 @@ def test_the_steps_ask_for_all_that_the_protocol_has():
 
 @pytest.mark.parametrize("when", list(When), ids=lambda when: when.name.lower())
 @pytest.mark.parametrize("operation", sorted(UNDISTURBED.calls))
-def test_who_dies_at_a_call_asks_again_and_all_is_well(operation, when):
+def test_retry_after_a_kill_at_each_call_succeeds(operation, when):
     for call in {1, UNDISTURBED.calls[operation]}:
         log = MemoryLog("flights")
         assert done(log, FaultyLog(log, Fault(operation, call, when, strike := Strike()))) == WHOLE

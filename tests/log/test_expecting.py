@@ -70,7 +70,7 @@ def old(log):
 
 
 @pytest.mark.parametrize("rejoined", [False, True])
-def test_of_a_job_that_a_ledger_may_have_forgotten_no_row_is_not_said(rejoined):
+def test_job_with_an_expired_ledger_does_not_report_no_row(rejoined):
     log = two_partitions(MemoryLog)
     plan = replace(old(log), rejoined=rejoined)
     told = refused_as_a_whole(log, plan, error_of(KeyConflict(3, "N1", 7, 9, 12), 1), ()).message
@@ -81,7 +81,7 @@ def test_of_a_job_that_a_ledger_may_have_forgotten_no_row_is_not_said(rejoined):
     for text in (told, mismatch.value.message, refused.value.message):
         assert "No row" not in text
         assert "in the log is unknown" in text
-        assert "a topic's ledger forgets in time" in text
+        assert "the ledger of a topic expires" in text
 
 
 def test_of_a_job_that_is_complete_nothing_is_forgotten():
@@ -95,17 +95,17 @@ def test_of_a_job_that_is_complete_nothing_is_forgotten():
     assert "forgets" not in mismatch.value.message
 
 
-def test_an_end_that_a_lagging_leader_does_not_know_is_asked_for_once_more():
+def test_end_of_a_stale_leader_is_requested_again():
     log = two_partitions(LaggingLog)
     plan = pin_plan(log, "job", NAMED)
     log.ahead = 1
     require_expected_again(log, plan, NOTHING)
     log.ahead = 3
-    with pytest.raises(StorageError, match="told to end at offset 5, and then to end before that"):
+    with pytest.raises(StorageError, match="reported the end offset 5, then a lower one"):
         require_expected_again(log, plan, NOTHING)
 
 
-def test_records_are_lost_only_if_leaders_that_are_asked_for_anew_say_so():
+def test_loss_is_reported_only_by_refreshed_leaders():
     log = two_partitions(DeposedLog)
     append_foreign(log, 1, "a")
     plan = pin_plan(log, "job", ExpectedOffsets.parse('{"1": 1}'))
@@ -113,7 +113,7 @@ def test_records_are_lost_only_if_leaders_that_are_asked_for_anew_say_so():
     require_expected_again(log, plan, NOTHING)
 
 
-def test_all_partitions_that_lost_records_are_looked_at_together():
+def test_all_partitions_with_lost_records_are_read_together():
     log = DeposedLog()
     log.create(40)
     log.looks = 0
@@ -123,12 +123,12 @@ def test_all_partitions_that_lost_records_are_looked_at_together():
     assert log.looks < 10
 
 
-def test_of_an_end_that_a_lagging_leader_does_not_know_nothing_is_said():
+def test_end_unknown_to_a_stale_leader_is_not_reported():
     log = two_partitions(MemoryLog)
     assert lost_to_another(log, pin_plan(log, "job", NAMED), 0, None, AHEAD) is None
 
 
-def test_who_waits_for_another_reads_what_lies_behind_only_when_there_is_more():
+def test_waiter_reads_later_records_only_if_the_end_moved():
     inner = two_partitions(LaggingLog)
     log, plan = FaultyLog(inner), pin_plan(inner, "job", NAMED)
     claim, inner.ahead = log.claim(0, plan), 1_000_000
@@ -139,7 +139,7 @@ def test_who_waits_for_another_reads_what_lies_behind_only_when_there_is_more():
     assert log.calls["read"] == 1
 
 
-def test_a_stream_that_named_partitions_asks_no_ledger_when_it_is_planned_again():
+def test_stream_with_named_partitions_replans_without_the_ledger():
     log = FaultyLog(two_partitions(MemoryLog))
     for _ in range(2):
         plan = pin_plan(log, "stream", NAMED if not log.calls["record_plan"] else ExpectedOffsets("end"), stream=True)

@@ -62,7 +62,7 @@ def test_each_record_of_others_is_read_once_and_the_jobs_own_never():
     assert len(values_in(log, 0)) == 53
 
 
-def test_what_was_seen_for_one_chunk_refuses_another():
+def test_read_records_reject_a_later_chunk():
     log = created(MemoryLog())
     append_foreign(log, 0, *"xyz")
     with pytest.raises(ConflictError, match=r"row 1 .* key y has no record from offset 1 on, but it has one at 1"):
@@ -77,7 +77,7 @@ def test_on_a_quiet_compacted_log_a_job_is_not_refused_by_its_own_plan():
     assert values_in(log, 0) == ["old", "a", "b", "c"]
 
 
-def test_on_a_compacted_log_a_claim_on_what_was_there_long_before_the_plan_proves_nothing():
+def test_old_expected_offset_proves_nothing_on_a_compacted_log():
     log = created(CompactedLog())
     append_foreign(log, 0, *"xy")
     with pytest.raises(
@@ -125,7 +125,7 @@ def three_and(*faults):
     return log, FaultyLog(log, *(fault(log) for fault in faults))
 
 
-def test_a_log_that_became_shorter_than_what_was_seen_is_truncated():
+def test_log_that_became_shorter_is_truncated():
     def lose_records(log):
         at = log._partitions[0]
         at.chunks, at.end_offset = at.chunks[:1], 1
@@ -140,12 +140,12 @@ def test_a_log_that_became_shorter_than_what_was_seen_is_truncated():
     assert values_in(log, 0) == ["x", "k"]
 
 
-def test_a_tail_that_is_trimmed_while_it_is_read_is_read_from_its_new_start():
+def test_tail_trimmed_during_a_read_is_read_from_its_new_start():
     _, faulty = three_and(lambda log: Fault("read", 1, When.BEFORE, lambda: void(log.trim(0, 2))))
     assert keyed_once(faulty, 1) == KeyConflict(0, "k", 1, None, 3)
 
 
-def test_what_is_wrong_with_reading_is_not_taken_for_trimming():
+def test_read_error_is_not_treated_as_a_trim():
     def fail():
         msg = "something else"
         raise ValueError(msg)

@@ -43,6 +43,6 @@ def test_it_finds_all(log, plan, at_once, looks):
     assert log.asked == looks
 
 
-def test_it_ends_in_time_with_what_it_found(log, plan):
+def test_read_ends_at_its_timeout_with_partial_results(log, plan):
     log.seconds = 0.2
     assert len(ledger_before(log, plan)) == log.asked < PARTITIONS

@@ -29,7 +29,7 @@ def test_an_address_finds_its_backend(tmp_path):
         assert (log.topic, log.spec) == ("flights", TOPIC)
 
 
-def test_a_topic_may_be_given_the_prefix_of_its_team():
+def test_topic_can_have_the_prefix_of_its_team():
     spec = parse_address("kafka://127.0.0.1:1/flights", {"batch.size": "5", "idPrefix": "team"})
     assert spec == replace(TOPIC, prefix="team")
     with pytest.raises(OptionError, match="idPrefix"):
@@ -47,7 +47,7 @@ def test_a_spec_is_the_same_after_a_round_trip():
     assert "batch" not in repr(TOPIC)
 
 
-def test_who_only_looks_waits_less_for_others_and_for_a_store():
+def test_read_only_access_has_shorter_timeouts():
     look, patient = for_a_look(TOPIC, 10), for_a_look(TOPIC, 10**9)
     assert isinstance(look, KafkaSpec)
     assert isinstance(patient, KafkaSpec)

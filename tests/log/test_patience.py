@@ -10,14 +10,14 @@ from spark_cas.log.memory import MemoryLog
 from spark_cas.log.patience import PATIENCE_MS, SecondLook, Wait, anew, extend, within
 
 
-def test_an_outer_deadline_holds_for_whatever_waits_inside():
+def test_outer_deadline_limits_inner_waits():
     with within(0), within(60):
         assert Wait(60, "looking").left == 0
         assert not Wait(60, "looking").again("it is not there")
     assert Wait(60, "looking").left > 0
 
 
-def test_what_must_not_be_left_undecided_has_its_own_deadline():
+def test_decision_has_its_own_deadline():
     with within(0), anew(60):
         assert Wait(60, "looking").left > 0
     with within(60), anew(0):
@@ -67,7 +67,7 @@ def test_a_wait_ends_at_its_deadline_and_not_before_it(monkeypatch):
     assert len(pauses) > 3
 
 
-def test_a_wait_that_lasts_is_told_with_what_it_waits_for(monkeypatch, caplog):
+def test_long_wait_is_logged_with_its_reason(monkeypatch, caplog):
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setattr(time, "sleep", lambda _: None)
@@ -82,7 +82,7 @@ def test_a_wait_that_lasts_is_told_with_what_it_waits_for(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("stands_still", [lambda _: 0, lambda _: 30, lambda looks: 30 * (looks == 1)])
-def test_what_is_definite_is_looked_at_once_more_when_its_time_is_over(monkeypatch, stands_still):
+def test_definite_error_is_confirmed_after_its_timeout(monkeypatch, stands_still):
     """The process may be suspended during a read, or right after it."""
     now = 0.0
 
@@ -97,23 +97,23 @@ def test_what_is_definite_is_looked_at_once_more_when_its_time_is_over(monkeypat
         begun.append(now)
         now += stands_still(len(begun))
         ended.append(now)
-        if not wait.again("it lags behind"):
+        if not wait.again("the broker is behind"):
             break
     assert begun[-1] >= ended[0] + 10 > begun[-2]
 
 
-def test_what_is_definite_is_looked_at_twice_whatever_is_left_outside():
+def test_definite_error_is_confirmed_despite_an_outer_deadline():
     began = time.monotonic()
     with within(0):
         wait = SecondLook(0.2, "looking")
-        assert wait.again("it lags behind")
-        while wait.again("it lags behind"):
+        assert wait.again("the broker is behind")
+        while wait.again("the broker is behind"):
             pass
     assert time.monotonic() - began >= 0.2
 
 
 @pytest.mark.parametrize("patience_seconds", [5, 600])
-def test_a_load_is_not_gone_before_the_patience_of_who_waits_is_over(patience_seconds):
+def test_load_does_not_expire_before_the_timeout_of_a_waiter(patience_seconds):
     log = MemoryLog()
     log.patience_seconds = patience_seconds
     assert Applicant("job", "run").gone_after(log) > max(patience_seconds, PATIENCE_MS / 1000)

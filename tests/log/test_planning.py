@@ -33,7 +33,7 @@ def test_a_run_whose_rows_another_run_did_not_complete_is_no_success():
 
 
 @pytest.mark.parametrize("complete", [False, True])
-def test_a_run_with_other_rows_than_the_one_before_tells_what_it_appended(complete):
+def test_run_with_other_rows_reports_its_appends(complete):
     log = MemoryLog()
     log.create(3)
     plan = pin_plan(log, "job", ExpectedOffsets("end"))
@@ -54,7 +54,7 @@ def record_beside(log, plan, results):
     log.record_completion(Completion(plan.job, plan.log_id, plan.layout_epoch, results, 1))
 
 
-def test_of_two_drivers_that_plan_at_once_the_second_knows_that_rows_may_be_there(monkeypatch):
+def test_second_of_two_concurrent_drivers_expects_existing_rows(monkeypatch):
     log = MemoryLog()
     log.create(1)
     first = pin_plan(log, "job", ExpectedOffsets("none"))
@@ -65,7 +65,7 @@ def test_of_two_drivers_that_plan_at_once_the_second_knows_that_rows_may_be_ther
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_an_append_to_a_partition_that_was_added_is_not_refused_by_who_lags_behind(monkeypatch, several):
+def test_stale_metadata_does_not_reject_an_added_partition(monkeypatch, several):
     log, records = MemoryLog(), pa.Table.from_batches([batch(b"a")])
     before = log.create(1)
     expand_log(log, 2)

@@ -15,11 +15,11 @@ def test_one_that_runs_has_not_ended_and_one_that_was_killed_has():
         assert running_process.is_running(name)
         other.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
-        assert running_process.is_running(name) is False, "it ended, though nobody has asked for its exit code yet"
+        assert running_process.is_running(name) is False, "a zombie has ended, although its exit code was not read"
     assert running_process.is_running(name) is False
 
 
-def test_another_process_that_got_the_same_id_is_not_taken_for_it():
+def test_process_with_a_reused_id_is_another():
     mine = running_process.name_of(os.getpid())
     assert running_process.is_running(mine)
     assert running_process.is_running(mine.rpartition("/")[0] + "/1") is False

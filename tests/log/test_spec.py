@@ -24,7 +24,7 @@ def test_an_address_has_one_url_which_is_an_address_of_the_same(address, url):
     assert spec.topic == "flights"
 
 
-def test_a_relative_path_is_taken_from_where_the_user_is(tmp_path, monkeypatch):
+def test_relative_path_is_resolved_in_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert LogSpec.parse("logs/flights").url == (tmp_path / "logs/flights").as_uri()
     assert Path("logs").exists() is False
@@ -42,7 +42,7 @@ def test_a_relative_path_is_taken_from_where_the_user_is(tmp_path, monkeypatch):
         "az://container/flights?sig=canary",
     ],
 )
-def test_what_is_no_address_of_a_log_is_refused(address):
+def test_invalid_address_of_a_log_is_rejected(address):
     with pytest.raises(OptionError) as refused:
         LogSpec.parse(address)
     assert "canary" not in str(refused.value)

@@ -36,7 +36,7 @@ def test_an_own_write_is_recognised(fault, expected):
 
 
 @pytest.mark.parametrize("fault", [flaky_store.lost, flaky_store.refused_for_nothing], ids=["lost", "409"])
-def test_what_did_not_arrive_is_put_again(fault):
+def test_put_that_did_not_arrive_is_retried(fault):
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "job"))
     store.on_create += [("partition=", fault)] * 2
@@ -86,7 +86,7 @@ def test_a_refusal_after_an_unclear_reply_is_not_definite():
 
 
 @pytest.mark.parametrize("heard", ["never", "the first put"])
-def test_credentials_that_end_in_the_middle_are_told_at_once(heard):
+def test_expired_credentials_are_reported_immediately(heard):
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "job"))
     chunk = writer.chunk(table_of("a"))
@@ -108,7 +108,7 @@ def test_credentials_that_end_in_the_middle_are_told_at_once(heard):
     assert store.asked["create"] - began == (1 if heard == "never" else 2)
 
 
-def test_what_could_not_be_read_is_not_said_to_be_absent():
+def test_unreadable_chunk_is_not_reported_as_absent():
     log, store = flaky_log(patience=SHORT)
     writer = JobWriter(log, plan_of(log, "job"))
     chunk = writer.chunk(table_of("a"))
@@ -123,7 +123,7 @@ def test_what_could_not_be_read_is_not_said_to_be_absent():
     store.on_create = [("partition=", unread)] * 100
     outcome = log.append(writer.claim, chunk)
     assert isinstance(outcome, Unknown)
-    assert "did not say whether it took the chunk. Nor could it be read back" in outcome.cause
+    assert "did not report whether it stored the chunk. It could not be read back" in outcome.cause
     assert "holds" not in outcome.cause
 
 
@@ -226,7 +226,7 @@ def test_an_offset_inside_a_chunk_names_no_object_and_is_a_conflict(expected):
     assert len(store.inner.below("partition=00000")) == 1
 
 
-def test_an_offset_past_the_end_is_truncated_after_a_second_look():
+def test_offset_past_the_end_is_truncated_after_a_second_read():
     log, store = flaky_log()
     append_foreign(log, 0, "a")
     writer = JobWriter(log, plan_of(log, "job", '{"0": 4}'))
@@ -263,7 +263,7 @@ def test_the_winner_of_a_race_decides_the_answer(job):
     assert values_in(reopened(log), 0) == ["w"]
 
 
-def test_who_is_always_overtaken_is_told_that_nothing_is_in_the_log():
+def test_writer_that_never_wins_reports_that_nothing_is_in_the_log():
     log, store = flaky_log(patience=SHORT)
     writer = JobWriter(log, plan_of(log, "job", "none"))
 
@@ -277,7 +277,7 @@ def test_who_is_always_overtaken_is_told_that_nothing_is_in_the_log():
     assert set(values_in(reopened(log), 0)) == {"w"}
 
 
-def test_without_check_a_writer_goes_behind_the_winner():
+def test_unchecked_writer_appends_after_the_winner():
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "job", "none"))
 

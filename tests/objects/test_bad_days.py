@@ -99,7 +99,7 @@ def test_a_load_rides_out_a_bad_time_at_each_step(s3, kind):
 
 
 @pytest.mark.parametrize("kind", [SILENT, *full(BUSY, GIVES_UP)])
-def test_a_store_that_never_comes_back_is_given_up_with_its_path(s3, proxy, kind):
+def test_store_that_stays_down_fails_with_its_path(s3, proxy, kind):
     spec = spec_through(proxy, s3, 2)
     log = ObjectLog(spec)
     log.create(1)
@@ -143,7 +143,7 @@ def test_only_a_put_whose_fate_cannot_be_read_is_unknown(s3, proxy, after):
     assert (again.claim.progress.rows if again.claim.progress else 0) == after
 
 
-def test_whose_deadline_is_nearer_than_patience_is_told_then(s3, proxy):
+def test_nearer_deadline_ends_the_wait(s3, proxy):
     log = ObjectLog(spec_through(proxy, s3, 60))
     log.create(1)
     proxy.day = BadDay(BUSY, 1e9)
@@ -154,7 +154,7 @@ def test_whose_deadline_is_nearer_than_patience_is_told_then(s3, proxy):
 
 
 @pytest.mark.parametrize("met_by", ["this log", "the driver"])
-def test_a_port_that_is_closed_opens_again_where_somebody_was_met(s3, met_by):
+def test_closed_port_is_retried_if_the_store_was_reached_before(s3, met_by):
     with proxy_to(s3.endpoint) as proxy:
         port, spec = proxy.server_port, spec_through(proxy, s3, 30)
         log = ObjectLog(spec)
@@ -163,7 +163,7 @@ def test_a_port_that_is_closed_opens_again_where_somebody_was_met(s3, met_by):
     with pytest.raises(StorageError, match="did not answer") as caught:
         ObjectLog(spec).bounds(0)
     # If the store has never answered, the client assumes that the address is wrong.
-    assert "asked again" not in caught.value.message
+    assert "retried" not in caught.value.message
     if met_by == "the driver":
         log = ObjectLog(replace(spec, met=True))
     opened = threading.Event()
@@ -182,7 +182,7 @@ def test_a_port_that_is_closed_opens_again_where_somebody_was_met(s3, met_by):
         server.join()
 
 
-def test_a_long_wait_is_logged_with_what_is_waited_for(s3, proxy, caplog):
+def test_long_wait_is_logged_with_its_reason(s3, proxy, caplog):
     spec = spec_through(proxy, s3, 30)
     log = ObjectLog(spec)
     log.create(1)

@@ -38,7 +38,7 @@ def small() -> tuple[memoryview, ChunkHeader]:
 
 
 @given(record_batches(min_rows=1), OFFSETS, st.sets(st.sampled_from(ALL)))
-def test_what_went_in_comes_out(records, base, columns):
+def test_records_survive_a_round_trip(records, base, columns):
     header = header_of(base, records.num_rows)
     data, stored = encode(header, pa.Table.from_batches([records], RECORDS))
     assert stored.header == header
@@ -86,7 +86,7 @@ def times_as_numbers(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(each.name, pa.int64()) if each.name == "timestamp" else each for each in schema])
 
 
-def test_many_rows_come_in_several_batches():
+def test_many_rows_are_read_in_several_batches():
     rows = 3 * chunk_file._BATCH_ROWS + 1
     data, _ = encode(header_of(0, rows), table_of(str(row) for row in range(rows)))
     _, batches = decode(data, "it", ("value",))

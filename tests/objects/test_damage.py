@@ -66,7 +66,7 @@ def test_a_lost_file_hides_no_progress(log, root, chunk):
         assert paths.chunk(0, 2 * chunk) in error.message  # noqa: PT017 -- either answer is right
 
 
-def test_the_newest_file_is_lost_and_who_has_seen_it_is_told(log, root):
+def test_loss_of_the_newest_file_is_reported_to_its_reader(log, root):
     claim = claim_of(log, 0, plan_of(log, "late"))
     chunk = JobWriter(log, plan_of(log, "late")).chunk(table_of("x"))
     file_of(root, CHUNKS - 1).unlink()
@@ -161,7 +161,7 @@ def test_trimming_is_the_way_past_damage(log, root):
 
 
 @pytest.mark.parametrize("base", range(1, 5))
-def test_trimming_is_the_way_past_damage_behind_the_hint(tmp_path, base):
+def test_trim_removes_damage_after_the_hint(tmp_path, base):
     root = tmp_path / "flights"
     log = local_log(root)
     log.create(1)

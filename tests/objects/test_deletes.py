@@ -60,7 +60,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/log", "az://container/log"])
-def test_what_was_put_since_the_first_try_stays(endpoint: str, url: str) -> None:
+def test_object_put_after_the_first_try_stays(endpoint: str, url: str) -> None:
     options = {
         "aws_endpoint": endpoint,
         "aws_access_key_id": "id",
@@ -94,7 +94,7 @@ def test_loads_go_on_where_nothing_may_be_deleted(caplog: pytest.LogCaptureFixtu
             assert lock is not None
             release_lock(log, lock)
             assert not log.load_locks().held, "the next load need not wait"
-    assert len(store.inner.below(paths.LOAD_LOCKS)) == 24, "they stay"
+    assert len(store.inner.below(paths.LOAD_LOCKS)) == 24, "the chunks stay"
     [told] = caplog.messages
     assert "old locks stay" in told
     assert paths.load_locks(1) in told

@@ -18,7 +18,7 @@ from tests.support.writing import TIME_MS, JobWriter, append_foreign, plan_of, t
 @pytest.mark.parametrize("trimmed", [False, True])
 @pytest.mark.parametrize("others", ["", "y"])
 @pytest.mark.parametrize("mode", ["end", "none"])
-def test_a_writer_that_slept_before_its_put_lands_neither_at_a_threshold_nor_behind_it(mode, others, trimmed):
+def test_late_put_is_neither_at_nor_after_a_threshold(mode, others, trimmed):
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "sleeper", mode))
     writer.must_append("a")
@@ -45,7 +45,7 @@ def test_a_writer_that_slept_before_its_put_lands_neither_at_a_threshold_nor_beh
 
 @pytest.mark.parametrize("fault", [applied_but_unclear, applied_and_refused, lost, refused_for_nothing])
 @pytest.mark.parametrize("where", ["begun.json", "partition=00000", "partition=00001", "_log/layout/"])
-def test_whatever_becomes_of_a_put_an_expansion_ends_at_one_threshold_a_partition(where, fault):
+def test_expansion_has_one_threshold_per_partition_for_each_put_fault(where, fault):
     log, store = flaky_log(2)
     append_foreign(log, 0, *"ab")
     store.on_create = [(where, fault)]
@@ -68,7 +68,7 @@ def test_a_store_that_refuses_leaves_an_expansion_that_the_same_call_finishes():
     assert expand_log(log, 4).partitions == 4
 
 
-def test_the_progress_of_a_job_is_found_past_the_end_of_a_layout():
+def test_progress_is_read_past_the_end_of_a_layout():
     log, _ = flaky_log()
     crash_after_chunks(log, "job", rows_of(7, 0), 1)
     progress = log.progress(0, "job")
@@ -78,7 +78,7 @@ def test_the_progress_of_a_job_is_found_past_the_end_of_a_layout():
     assert reopened(log).progress(0, "job") == progress
 
 
-def test_the_first_record_from_a_time_on_is_found_past_the_end_of_a_layout():
+def test_offset_of_a_time_is_read_past_the_end_of_a_layout():
     log, _ = flaky_log()
     append_foreign(log, 0, "a")
     expand_log(log, 4)
@@ -102,7 +102,7 @@ def test_a_log_whose_last_records_were_trimmed_keeps_the_ends_of_its_layouts():
 
 
 @pytest.mark.parametrize("path", [paths.layout(1), paths.intent(2)])
-def test_records_of_another_version_are_told(path):
+def test_records_of_another_version_are_reported(path):
     log, store = flaky_log(2)
     expand_log(log, 4)
     fields = documents.decode(store.inner.get(paths.layout(1)) or b"", "it")

@@ -23,7 +23,7 @@ def recorded(log: ObjectLog, by: str) -> Plan:
     return log.record_plan(replace(plan_of(log, "job"), pinned_by=by))
 
 
-def test_a_delete_that_is_asked_again_spares_a_new_plan():
+def test_retried_delete_keeps_a_new_plan():
     log, store = flaky_log()
     recorded(log, "old")
     made: list[Plan] = []
@@ -53,7 +53,7 @@ def test_a_job_that_another_forgot_meanwhile_is_let_be():
 
 
 @pytest.mark.parametrize("values", ["abc", ""])
-def test_an_attempt_that_slept_until_its_job_was_forgotten_does_not_close_a_new_one(values):
+def test_late_attempt_of_a_forgotten_job_does_not_close_a_new_one(values):
     log, _ = flaky_log()
     rows: Rows = {0: list(values)}
     plan = pin_plan(log, "job", ExpectedOffsets.parse("end"))

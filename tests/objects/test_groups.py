@@ -41,13 +41,13 @@ def when_partition_2_is_looked_at(store, act):
     store.before = dict.fromkeys(("get", "get_end", "below", "below after"), before)
 
 
-def test_a_load_that_is_appended_and_decided_between_two_looks_is_in_all_bounds():
+def test_load_committed_between_two_reads_is_in_all_bounds():
     log, store = flaky_log(3)
     when_partition_2_is_looked_at(store, lambda: run_whole(reopened(log), "load"))
     assert ends(log) == [10, 10, 10]
 
 
-def test_a_load_that_is_decided_between_two_looks_is_in_all_bounds_or_in_none():
+def test_load_decided_between_two_reads_is_in_all_bounds_or_none():
     log, store = flaky_log(3)
     plan = pin(log, "load")
     results = tasks(log, plan, ROWS)
@@ -56,7 +56,7 @@ def test_a_load_that_is_decided_between_two_looks_is_in_all_bounds_or_in_none():
     assert ends(log) == [10, 10, 10]
 
 
-def test_a_load_that_is_decided_between_two_looks_is_in_the_ledger_of_all_partitions():
+def test_load_decided_between_two_reads_is_in_all_ledgers():
     log, store = flaky_log(3)
     plan = pin(log, "load")
     results = tasks(log, plan, ROWS)
@@ -75,7 +75,7 @@ def test_a_reply_to_the_decision_that_is_lost_changes_nothing(fault):
 
 
 @pytest.mark.parametrize(("decide", "told"), [(abort_group, Appended), (commit_group, Conflict)])
-def test_who_is_overtaken_by_a_load_is_refused_only_if_that_is_committed(decide, told):
+def test_append_after_a_load_conflicts_only_if_the_load_is_committed(decide, told):
     """A load appends at the expected offset after the read, and is decided before the retry reads again."""
     log, store = flaky_log(3)
 
@@ -92,7 +92,7 @@ def test_who_is_overtaken_by_a_load_is_refused_only_if_that_is_committed(decide,
     assert values_in(reopened(log), 0) == (["mine"] if told is Appended else ROWS[0])
 
 
-def test_a_chunk_of_a_run_that_was_aborted_fences_no_later_run_of_its_job():
+def test_chunk_of_an_aborted_run_fences_no_later_run():
     """The chunk was in flight when its group was aborted, and arrives before the chunk of the later run."""
     log, store = flaky_log(3)
     late: list[bytes] = []
@@ -116,7 +116,7 @@ def test_a_chunk_of_a_run_that_was_aborted_fences_no_later_run_of_its_job():
     assert everything(reopened(log)) == ROWS
 
 
-def test_who_was_aborted_while_it_waited_for_a_reply_is_told():
+def test_run_aborted_during_its_commit_is_fenced():
     log, store = flaky_log(3)
     plan = pin(log, "load")
     results = tasks(log, plan, ROWS)
@@ -148,7 +148,7 @@ def test_only_chunks_of_a_load_as_a_whole_have_the_newer_format(tmp_path):
     assert {"group", "decide_by_ms"} == set(grouped) - set(plain)
 
 
-def test_a_chunk_that_is_passed_over_is_let_go_of_before_the_next_one_is_read(tmp_path):
+def test_skipped_chunk_is_freed_before_the_next_is_read(tmp_path):
     log = local_log(tmp_path)
     log.create(1)
     plan = pin(log, "load")
@@ -180,10 +180,10 @@ def test_a_job_whose_group_was_aborted_has_another():
     assert replace(second, rejoined=first.rejoined) == first
     assert second.group != first.group
     abort_group(log, first)
-    assert pin(log, "load").group == second.group, "whoever ends the first again does not end the second"
+    assert pin(log, "load").group == second.group, "a second abort of the first group does not abort the second"
 
 
-def test_what_is_no_outcome_is_said_to_be_none():
+def test_invalid_outcome_is_rejected():
     outcome = GroupOutcome(committed=True, ends=((0, 7), (2, 9)))
     assert outcome_from_json(outcome_to_json(outcome), "it") == outcome
     for text in ("{}", "[]", '{"committed":true,"ends":[[1]]}', "no json"):
@@ -191,7 +191,7 @@ def test_what_is_no_outcome_is_said_to_be_none():
             outcome_from_json(text, "it")
 
 
-def test_a_group_holds_what_lies_below_its_ends():
+def test_group_contains_records_below_its_ends():
     outcome = GroupOutcome(committed=True, ends=((0, 7),))
     assert [outcome.holds(0, 7), outcome.holds(0, 8), outcome.holds(1, 1)] == [True, False, False]
     assert [outcome.is_below(at) for at in ({0: 7}, {0: 6}, {1: 0})] == [True, False, True]

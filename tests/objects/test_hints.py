@@ -63,7 +63,7 @@ def test_wrong_hints_change_no_answer(which, wrong):
     assert JobWriter(reopened(log), plan).must_append("e").range.base_offset == 5
 
 
-def test_without_hints_all_is_found_as_well():
+def test_log_is_read_without_hints():
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "job"))
     for value in "abcde":
@@ -81,7 +81,7 @@ def asked_by(log: ObjectLog, question) -> tuple[object, int]:
     return answer, store.asked.total()
 
 
-def test_the_end_takes_as_many_requests_whatever_the_number_of_chunks():
+def test_requests_for_the_end_do_not_depend_on_the_number_of_chunks():
     log, store = flaky_log()
     plan = plan_of(log, "job")
     log.record_plan(plan)
@@ -110,7 +110,7 @@ def test_the_end_takes_as_many_requests_whatever_the_number_of_chunks():
     assert store.asked - asked == {"get_end": 1, "below": 1}
 
 
-def test_who_follows_a_log_lists_no_chunks_however_many_there_are():
+def test_follower_lists_no_chunks():
     log, store = flaky_log()
     for value in "abcdef":
         append_foreign(log, 0, value, value)
@@ -126,7 +126,7 @@ def test_who_follows_a_log_lists_no_chunks_however_many_there_are():
     assert asked == [1 + 6, 1 + 4, 1 + 1, 1 + 4 + 1]
 
 
-def test_jobs_of_one_chunk_leave_hints_now_and_then_and_are_found_without():
+def test_jobs_of_one_chunk_write_few_hints_and_are_read_without():
     log, store = flaky_log()
     for _ in range(20 * _HINT_EVERY_CHUNKS):
         append_foreign(log, 0, "x")

@@ -73,7 +73,7 @@ class Recorded:
         return self.calls.index((name, str(path)))
 
 
-def test_all_is_on_the_disk_before_created_is_said(root, monkeypatch):
+def test_files_and_folders_are_synced_before_created(root, monkeypatch):
     (root.parents[2]).mkdir(exist_ok=True)
     recorded = Recorded(monkeypatch)
     assert LocalFolder(root).create("partition=00000/00000000000000000000.parquet", b"bytes") is PutReply.CREATED
@@ -85,7 +85,7 @@ def test_all_is_on_the_disk_before_created_is_said(root, monkeypatch):
     assert recorded.calls.index(("fsync", str(target.parent)), linked) == len(recorded.calls) - 1, "then the folder"
     for folder in (target.parent, root, *root.parents[:2]):
         made = recorded.at("mkdir", folder)
-        assert recorded.calls.index(("fsync", str(folder.parent)), made) < linked, f"{folder} in the one above"
+        assert recorded.calls.index(("fsync", str(folder.parent)), made) < linked, f"{folder} in its parent folder"
 
 
 def test_folders_that_another_process_made_are_synced_too(root, monkeypatch):
@@ -100,7 +100,7 @@ def test_folders_that_another_process_made_are_synced_too(root, monkeypatch):
     assert [name for name, _ in recorded.calls].count("fsync") == 2, "once is enough"
 
 
-def test_a_name_that_is_taken_is_synced_before_it_is_said(root, monkeypatch):
+def test_existing_name_is_synced_before_it_is_reported(root, monkeypatch):
     LocalFolder(root).create("x/a", b"first")
     recorded = Recorded(monkeypatch)
     assert LocalFolder(root).create("x/a", b"second") is PutReply.ALREADY_EXISTS
@@ -147,7 +147,7 @@ def linked_but_not_synced(root, complete):
 
 
 @pytest.mark.parametrize("complete", [False, True])
-def test_what_a_dead_writer_left_unsynced_is_synced_before_anything_rests_on_it(log, root, monkeypatch, complete):
+def test_unsynced_file_of_a_dead_writer_is_synced_before_use(log, root, monkeypatch, complete):
     plan = linked_but_not_synced(root, complete)
     folder = str(root / "partition=00000")
     for ask in (lambda fresh: fresh.claim(0, plan).progress, lambda fresh: fresh.progress(0, "job")):
@@ -161,7 +161,7 @@ def test_what_a_dead_writer_left_unsynced_is_synced_before_anything_rests_on_it(
                 ask(local_log(root))
 
 
-def test_records_that_others_build_on_are_synced_by_who_reads_them(log, root, monkeypatch):
+def test_readers_sync_records_that_others_depend_on(log, root, monkeypatch):
     plan = log.record_plan(plan_of(log, "job"))
     assert isinstance(JobWriter(log, plan).append(table_of(""), complete=True), Appended)
     for folder, ask in {
@@ -175,12 +175,12 @@ def test_records_that_others_build_on_are_synced_by_who_reads_them(log, root, mo
             assert ("fsync", str(root / folder)) in recorded.calls
 
 
-def test_what_was_synced_once_is_not_again_unless_another_has_its_name(log, root, monkeypatch):
+def test_file_is_synced_once_unless_it_was_replaced(log, root, monkeypatch):
     """If another process forgot the job and planned it again, this process has not synced the new plan."""
     plan = log.record_plan(plan_of(log, "job"))
     other = local_log(root)
     other.forget(plan)
-    anew = other.record_plan(replace(plan, pinned_by="anew"))
+    anew = other.record_plan(replace(plan, pinned_by="other"))
     synced = []
     for each in (plan, plan, anew, anew):
         with monkeypatch.context() as patch:
@@ -277,7 +277,7 @@ def age(path):
     os.utime(path, (long_ago, long_ago))
 
 
-def test_only_what_lies_staged_for_long_is_swept(log, root):
+def test_only_old_staged_files_are_removed(log, root):
     old, new = (root / paths.STAGING / name for name in ("old", "new"))
     for path in (old, new):
         path.write_bytes(b"half a chu")
@@ -370,13 +370,13 @@ def test_odd_characters_in_the_path_of_the_root(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [root.parent.name]
 
 
-def test_what_is_made_is_for_this_user_alone(log, root):
+def test_new_files_are_private_to_the_user(log, root):
     append_foreign(log, 0, "a")
     for path in (root, *root.rglob("*")):
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
 
 
-def test_a_listing_is_of_files_in_order_whatever_else_lies_there(root):
+def test_listing_has_only_files_in_order(root):
     store = LocalStore(root)
     assert store.below("a") == store.folders("") == []
     for path in ("a/2", "a/1", "a/b/3", "c"):
@@ -406,7 +406,7 @@ def test_a_read_holds_one_chunk_and_in_arrows_memory(log):
     # Allow half a chunk in either direction, because objects of earlier tests may be freed meanwhile.
     assert all(size / 2 < each < 3 * size / 2 for each in held), (size, held)
     assert len(held) == 3
-    assert max(held_before) < size / 2, "a chunk was let go before the next one was read"
+    assert max(held_before) < size / 2, "a chunk is freed before the next one is read"
 
 
 def test_looking_for_a_log_makes_nothing(tmp_path):
@@ -426,7 +426,7 @@ def test_a_log_that_was_removed_under_its_writer_takes_no_rows(log, root):
     assert not root.exists()
 
 
-def test_a_link_whose_reply_was_lost_is_found(log, tmp_path, monkeypatch):
+def test_link_with_a_lost_reply_is_detected(log, tmp_path, monkeypatch):
     """A network file system may time out after it has created the link."""
     writer = JobWriter(log, plan_of(log, "job"))
     link = os.link

@@ -24,7 +24,7 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_what_one_operation_waits_for_counts_together(operation):
+def test_waits_of_one_operation_share_a_deadline(operation):
     """The store answers each request in time, but all of them together take too long."""
     log, store = flaky_log(2, patience="600ms")
     plan = plan_of(log, "job")
@@ -59,7 +59,7 @@ def test_a_request_has_time_for_a_large_put_where_patience_has(patience, request
         ("s3://logs/flights", {"aws_skip_signature": "canary"}),
     ],
 )
-def test_options_that_do_not_fit_together_are_told_as_that(url, options, monkeypatch):
+def test_inconsistent_options_are_reported(url, options, monkeypatch):
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(OptionError, match=rf"opening {url}: the store\.\* options.*not complete") as refused:
         open_store(LogSpec.parse(url, options))
@@ -67,7 +67,7 @@ def test_options_that_do_not_fit_together_are_told_as_that(url, options, monkeyp
 
 
 @pytest.mark.parametrize("kind", [NotNowError, NobodyThereError])
-def test_what_passes_survives_a_pickle(kind):
+def test_transient_error_survives_a_pickle(kind):
     error = pickle.loads(pickle.dumps(kind("reading: silent. Wait.", "silent")))  # noqa: S301 - our own
     assert (type(error), error.message, error.why) == (kind, "reading: silent. Wait.", "silent")
     assert type(error)(f"{error.message} More.").message == "reading: silent. Wait. More."

@@ -73,7 +73,7 @@ def test_damaged_documents_are_errors(data):
         log.layout()
 
 
-def test_a_creator_that_died_half_way_hinders_nobody():
+def test_incomplete_creation_does_not_block_others():
     spec = memory_spec()
     store = FlakyStore(ObjectLog(spec)._store)
 
@@ -124,7 +124,7 @@ def test_a_copy_of_the_directory_is_not_the_log_that_the_driver_planned_with(tmp
     assert load(local_log(tmp_path / "log"), plan, {0: ["a"]})[0].progress.rows == 1
 
 
-def test_another_log_at_the_same_address_is_seen_as_another():
+def test_another_log_at_the_same_address_is_detected():
     log, _ = flaky_log()
     plan = plan_of(log, "job")
     writer = JobWriter(log, plan)

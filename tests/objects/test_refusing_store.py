@@ -43,10 +43,10 @@ def endpoint():
         (400, "HTTP 400.*conditional puts"),
         (417, "HTTP 417.*conditional puts"),
         (501, "HTTP 501.*conditional puts"),
-        (301, "not such a store.*region"),
+        (301, "no such store.*region"),
     ],
 )
-def test_a_store_that_refuses_conditional_puts_is_told_at_once(endpoint, monkeypatch, status, told):
+def test_store_without_conditional_puts_is_reported_immediately(endpoint, monkeypatch, status, told):
     monkeypatch.setattr(RefusesPuts, "status", status)
     options = {
         "aws_endpoint": endpoint,

@@ -56,7 +56,7 @@ def test_a_container_that_does_not_exist(azure):
 
 
 @pytest.mark.parametrize("listening", [False, True], ids=["refusing", "not answering"])
-def test_an_address_where_nobody_answers(listening):
+def test_address_without_a_server(listening):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         if not listening:

@@ -41,7 +41,7 @@ def test_a_writer_that_slept_before_its_put_is_refused(rows):
 
     sleep_before_the_put(log, store)
     assert writer.append(table_of(rows)) == Conflict(0, 7, 4)
-    assert chunk_names(log) == [paths.chunk(0, 0), paths.chunk(0, 4)], "its chunk is there, under a freed name"
+    assert chunk_names(log) == [paths.chunk(0, 0), paths.chunk(0, 4)], "its chunk exists under a freed name"
     for each in (log, reopened(log)):
         assert each.bounds(0) == Bounds(4, 7)
         assert values_in(each, 0) == ["e", "f", "g"]
@@ -50,12 +50,12 @@ def test_a_writer_that_slept_before_its_put_is_refused(rows):
     append_foreign(log, 0, "h")
     assert values_in(reopened(log), 0) == ["e", "f", "g", "h"]
     log.trim(0, 8)
-    assert chunk_names(log) == [paths.chunk(0, 7)], "the next trimming takes what lies below the start"
+    assert chunk_names(log) == [paths.chunk(0, 7)], "the next trim deletes the chunk below the start"
 
 
 @pytest.mark.parametrize("mode", ["end", "none"])
 @pytest.mark.parametrize("rows", ["x", "xx", "xxxxx", "xxxxxxxxx"])
-def test_hints_that_name_the_chunk_of_a_sleeper_mislead_nobody(mode, rows):
+def test_hints_to_a_late_chunk_do_not_mislead_readers(mode, rows):
     """The hints name offset 0. One attempt of the job had a chunk there, and another now puts other rows."""
     log, store = flaky_log()
     plan = plan_of(log, "job", mode)
@@ -92,7 +92,7 @@ def test_the_chunk_of_a_sleeper_does_not_stand_in_for_one_that_is_lost():
         values_in(reopened(log), 0)
 
 
-def test_a_chunk_that_was_trimmed_before_its_writer_looked_is_acknowledged():
+def test_chunk_trimmed_before_its_writer_read_it_is_acknowledged():
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "job"))
 
@@ -130,7 +130,7 @@ def test_a_lost_reply_and_a_trimming_do_not_make_a_refusal():
     assert values_in(log, 0) == values_in(reopened(log), 0) == ["c"]
 
 
-def test_what_is_no_longer_on_record_is_unknown(monkeypatch):
+def test_outcome_without_a_record_is_unknown(monkeypatch):
     monkeypatch.setattr(trimming, "_REMEMBERED", 1)
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "job"))
@@ -275,7 +275,7 @@ def test_a_sleepers_put_during_a_claim_is_no_progress(at_call):
 
 
 @pytest.mark.parametrize("woken", [True, False])
-def test_a_read_that_a_trimming_overtakes_says_so_and_yields_nothing_of_a_sleeper(woken):
+def test_trimmed_read_fails_without_rows_of_a_late_chunk(woken):
     log, store = flaky_log()
     path, data = a_sleepers_put(log, store, plan_of(log, "job", "none"))
     reading = log.read(0, OffsetRange(0, 4))
@@ -305,7 +305,7 @@ def append_twice_and_trim(log):
     other.trim(0, other.bounds(0).end_offset - 1)
 
 
-def test_what_is_trimmed_behind_a_look_at_the_start_is_no_hole():
+def test_trim_after_a_read_of_the_start_is_no_gap():
     log, store = flaky_log()
     other = reopened(log)
     for value in "abc":
@@ -323,7 +323,7 @@ def test_what_is_trimmed_behind_a_look_at_the_start_is_no_hole():
     assert not store.before
 
 
-def test_what_is_trimmed_behind_a_listing_is_not_missing():
+def test_chunk_trimmed_after_a_listing_is_not_missing():
     log, store = flaky_log()
     for value in "abc":
         append_foreign(log, 0, value)
@@ -343,7 +343,7 @@ def test_what_is_trimmed_behind_a_listing_is_not_missing():
     assert not store.before
 
 
-def test_a_lookup_by_time_goes_past_chunks_that_are_trimmed_meanwhile(monkeypatch):
+def test_lookup_by_time_skips_chunks_trimmed_meanwhile(monkeypatch):
     log, _ = flaky_log()
     for values in ["ab", "cd", "efg"]:
         append_foreign(log, 0, *values)

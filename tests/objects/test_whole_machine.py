@@ -146,7 +146,7 @@ WholeLoads.TestCase.settings = settings(stateful_step_count=30, deadline=None)
 test_any_steps_come_to_the_same = WholeLoads.TestCase
 
 
-def test_what_is_refused_anyhow_ends_no_load_whose_time_is_over():
+def test_rejected_append_does_not_end_an_overdue_load():
     steps = WholeLoads()
     steps.begin(overdue=False)
     steps.begin(overdue=True)

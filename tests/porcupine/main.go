@@ -1,24 +1,24 @@
-// Reads a history of a key-value store from standard input and says whether it is linearizable, with Porcupine.
+// Reads a history of a key-value store from standard input, and checks with Porcupine whether it is linearizable.
 //
 // Each line is an operation:
 //
 //	{"process": 0, "call": 1, "return": 9, "steps": [{"op": "put", "key": "k", "value": "v", "version": 3}]}
 //
-// One step is a plain operation; several, each on a key of its own, are a transaction, which takes place as a whole
-// or not at all. A history without transactions is checked key by key, as Herlihy and Wing's locality allows; keys
-// that a transaction joins are checked together, as one map of registers.
+// An operation with one step is plain. Several steps, each on another key, are an atomic transaction. Each key of a
+// history is checked separately, because linearizability is local (Herlihy and Wing). Keys of the same transaction are
+// checked together, as one map of registers.
 //
-//   - get tells "value" and "version", null where the key is absent.
-//   - put and delete tell "version", the one that the key has then: higher than any before. Null: nobody heard of
-//     it, and the next who sees the key tells it.
-//   - cas is a put that expects the key to have the version "expected", null for an absent key; remove is such a
-//     delete; check only expects.
+//   - get returns "value" and "version", which are null if the key is absent.
+//   - put and delete return "version", the new version of the key, which is higher than all earlier ones. It is null if
+//     the client received no response; the next operation on the key may return it.
+//   - cas is a put that expects the version "expected" of the key, null for an absent key. remove is such a delete. check
+//     only expects the version.
 //
-// "mismatch": true is a write that was refused because a key of it had another version than "expected": its one step is
-// that of the key, and "version" the one that it was told to have. "return" null is one that nobody heard the end of: it
-// may take place at any time from its call on, or never. What else definitely failed is not in the history.
+// "mismatch": true is a write that the store rejected because a key had another version than "expected". Its only step is
+// that of the key, with the reported version. "return" is null if the client received no response: then the operation
+// may take effect at any time after its call, or never. Other operations that definitely failed are not in the history.
 //
-// Exit code 0: linearizable. 1: not, and the keys are printed. 2: no history. 3: not known within the time given.
+// Exit codes: 0 linearizable; 1 not linearizable, and the keys are printed; 2 no history; 3 no result before the timeout.
 package main
 
 import (
@@ -35,7 +35,7 @@ import (
 )
 
 func main() {
-	limit := flag.Duration("limit", time.Minute, "how long to look for an order")
+	limit := flag.Duration("limit", time.Minute, "timeout of the search for an order")
 	flag.Parse()
 	operations, err := readHistory(os.Stdin)
 	if err != nil {
@@ -85,7 +85,7 @@ func check(operations []operation, limit time.Duration) int {
 	return code
 }
 
-// A group is the history of keys that transactions join.
+// A group is the history of keys that are linked by transactions.
 type group struct {
 	keys    []string
 	history []porcupine.Operation

@@ -9,7 +9,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// An operation as a line tells it.
+// An operation as a line describes it.
 type operation struct {
 	Process  int    `json:"process"`
 	Call     int64  `json:"call"`
@@ -40,7 +40,7 @@ func (o operation) valid() error {
 		return fmt.Errorf("an operation returns before it is called")
 	}
 	if o.Mismatch && (o.Return == nil || len(o.Steps) > 1 || !o.Steps[0].expects()) {
-		return fmt.Errorf("only one step that expected something, and returned, tells a mismatch")
+		return fmt.Errorf("only a single step with an expected version that returned can be a mismatch")
 	}
 	keys := map[string]bool{}
 	for _, each := range o.Steps {
@@ -67,7 +67,7 @@ func (s step) expects() bool {
 	return slices.Contains(expects, s.Op)
 }
 
-// A register is what a key holds. Nobody was told the version of an unheard write: it is above the newest known.
+// A register is the value of a key. The version of a write without a response is unknown, but above the newest known one.
 type register struct {
 	value   string
 	present bool
@@ -75,7 +75,7 @@ type register struct {
 	newest  int64
 }
 
-// canBe tells whether the register can have this version, nil for an absent key.
+// canBe returns whether the register can have this version, nil for an absent key.
 func (r register) canBe(version *int64) bool {
 	switch {
 	case version == nil || !r.present:
@@ -87,7 +87,7 @@ func (r register) canBe(version *int64) bool {
 	}
 }
 
-// at is the same register for somebody who was told its version.
+// at returns the register after a response reported its version.
 func (r register) at(version *int64) register {
 	if version != nil {
 		r.newest, r.unheard = *version, false
@@ -123,7 +123,7 @@ func (o operation) take(now state) (bool, state) {
 	for _, each := range o.Steps {
 		after, ok := each.take(now.of(each.Key), o.Return != nil)
 		if !ok {
-			// What nobody heard of may have been refused, or never come.
+			// A write without a response may have been rejected, or never have taken effect.
 			return o.Return == nil, now
 		}
 		next[each.Key] = after

@@ -216,7 +216,7 @@ def test_a_log_that_is_another_or_shorter_by_the_time_it_is_read_is_told_by_name
         Path(path, f"partition=00000/{1:020}.parquet").unlink()
 
     make()
-    for change, said in ((make_anew, "recreated"), (shorten, "ends at 1, and it is to be read up to offset 2")):
+    for change, said in ((make_anew, "recreated"), (shorten, "ends at 1, but the read was planned up to offset 2")):
         with monkeypatch.context() as late:
             write = lambda *given, change=change: change() or write_rows(*given)  # noqa: E731
             late.setattr(saved_state._Folder, "write_rows", write)

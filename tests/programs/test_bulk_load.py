@@ -112,7 +112,7 @@ def test_a_stale_expected_offset_is_refused(load, parquet):
     assert (code, report["status"], report["error"]) == (3, "refused", "CONFLICT")
     assert "error: [CONFLICT] partition 0: expected offset 0" in told
     assert "Traceback" not in told
-    assert (report["partitions"], len(values(load.log))) == ([], 1000), "nothing anywhere"
+    assert (report["partitions"], len(values(load.log))) == ([], 1000), "no row in any partition"
     # The printed option is ready to be pasted: a shell passes exactly these offsets to the program.
     (onward,) = re.findall(r"^to go on, add to the same command: (.+)$", told, re.MULTILINE)
     code, report, _ = load("--input", parquet, *BY_TAIL, "--job", "load-2", *shlex.split(onward))

@@ -53,7 +53,7 @@ def test_the_demonstration(tmp_path):
     _, load, again, stale, state = re.split(r"^\d\. ", said, flags=re.MULTILINE)
     assert "336,776 rows in " in load
     assert "0 rows appended in " in again
-    assert "refused: [CONFLICT] " in stale
+    assert "rejected: [CONFLICT] " in stale
     require_state(state, tmp_path / "demo" / "departures.png")
     with open_log(str(tmp_path / "demo" / "flights")) as log:
         assert sum(log.bounds(partition).end_offset for partition in range(4)) == 336_776
@@ -66,11 +66,11 @@ def test_the_demonstration_on_kafka(tmp_path):
     _, load, again, foreign, state, stream = re.split(r"^\d\. ", said, flags=re.MULTILINE)
     assert "336,776 rows in " in load
     assert "0 rows appended in " in again
-    assert "refused: [CONFLICT] " in foreign
-    assert "Nothing of it is in the topic" in foreign
+    assert "rejected: [CONFLICT] " in foreign
+    assert "The load appended nothing" in foreign
     require_state(state, tmp_path / "demo-kafka" / "departures.png")
     assert re.search(r"2013-01-01 +│ +255 │ +236 │ +218 ", stream)
-    assert "started again, the query appended nothing" in stream
+    assert "When it was started again, the query appended nothing" in stream
 
 
 @pytest.mark.full

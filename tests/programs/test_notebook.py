@@ -39,7 +39,7 @@ def ran(tmp_path, monkeypatch):
 def test_the_quickstart_tells_its_story(ran):
     code = ran("notebooks/quickstart.ipynb")
     installed = code[0].source.partition("%pip install ")[2].split()
-    assert installed == ["--quiet", '"{PACKAGE}"', "matplotlib"], "not a name that nobody holds in an index"
+    assert installed == ["--quiet", '"{PACKAGE}"', "matplotlib"], "a path, because the index has no such package"
     said = [printed(cell) for cell in code]
     assert [text.strip() for text in said if text.strip() == "3000"] == ["3000", "3000"], "loaded once, and not again"
     assert any("image/png" in output.get("data", {}) for cell in code for output in cell.outputs)

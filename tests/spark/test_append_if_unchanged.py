@@ -46,7 +46,7 @@ def told(frame, *columns):
     )
 
 
-def test_rows_are_split_by_what_happened_to_their_keys(spark, log, path):
+def test_rows_are_split_by_changes_of_their_keys(spark, log, path):
     given = rows(
         spark, ("a", "stale", 3), ("a", "new", 4), ("c", "c1", 3), ("c", "c2", 3), ("d", "d", 0), ("b", "any", -1)
     )
@@ -167,7 +167,7 @@ def test_where_deletions_are_compacted_away_a_claim_that_is_too_old_is_returned(
         assert [tuple(row) for row in rejected] == [("changed", 3), ("old", None)]
 
 
-def test_what_it_cannot_do_is_refused(spark, path, log):
+def test_unsupported_call_is_rejected(spark, path, log):
     given = rows(spark, ("a", "x", 3))
     with pytest.raises(SchemaError, match=r"needs a column expected_offset \(bigint\)"):
         append_if_unchanged(given.drop("expected_offset"), path)

@@ -39,7 +39,7 @@ def test_rows_of_a_mixed_batch_do_not_keep_the_batch_in_memory():
 
 
 @pytest.mark.parametrize("ids", [[0, 0, 0], [0, 1, 0]])
-def test_what_rows_expect_travels_beside_their_records(ids):
+def test_expected_offsets_are_separate_from_records(ids):
     (partition, rows), *_ = by_partition([batch(ids, expected_offset=pa.array([7, None, -1], pa.int64()))], 2)
     records, claims = split_claims(rows)
     assert partition == 0

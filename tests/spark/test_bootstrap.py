@@ -81,7 +81,7 @@ def state_of(records):
     return sorted(((*at, *found) for at, found in kept.items()), key=repr)
 
 
-def test_what_a_newer_record_of_its_key_makes_old_is_left_out_where_it_is_read(spark, address, log):
+def test_reader_omits_records_with_a_newer_one_of_their_key(spark, address, log):
     append(log, 0, (b"a", b"1"), (None, b"no key"), (b"b", b"1"), (b"a", None))
     again = append(log, 0, (b"b", b"2"), (b"c", b"1"))
     elsewhere = append(log, 1, (b"a", b"2"))
@@ -92,7 +92,7 @@ def test_what_a_newer_record_of_its_key_makes_old_is_left_out_where_it_is_read(s
     assert rows_of(found) == sorted(wanted, key=repr)
 
 
-def test_all_of_a_bootstrap_lies_at_one_bound_from_which_a_write_goes_on(spark, address, log):
+def test_bootstrap_has_one_bound_which_a_write_expects(spark, address, log):
     base = append(log, 0, (b"a", b"1"), (b"b", b"1"), (None, b"no key"), (b"a", b"2"), (b"c", b""), (b"", b"empty"))
     again = append(log, 0, (b"b", None), (b"a", b"3"), (b"d", None), (b"d", b"back"))
     elsewhere = append(log, 1, (b"a", b"another"), (b"\xff\x00", b"\xfe"))
@@ -190,7 +190,7 @@ def test_somebodys_open_transaction_is_waited_for_and_then_named(spark, broker):
     assert rows_of(found.state.select("key", "value", "offset")) == [(b"k", b"v", 0)]
 
 
-def test_the_frames_are_of_this_very_log_and_no_other_that_has_its_name_by_then(spark, address, log):
+def test_frames_do_not_read_a_recreated_log(spark, address, log):
     append(log, 0, (b"a", b"1"), (b"b", b"1"))
     append(log, 0, (b"c", b"1"))
     found = bootstrap(spark, address)
@@ -206,14 +206,14 @@ def test_the_frames_are_of_this_very_log_and_no_other_that_has_its_name_by_then(
                 assert f"log {log.topic} is not the one that is to be read" in truncated(frame)
 
 
-def test_a_log_that_lost_records_is_told_by_name(spark, path):
+def test_truncated_log_is_named(spark, path):
     with open_log(path) as log:
         log.create(1)
         append(log, 0, (b"a", b"1"))
         append(log, 0, (b"b", b"1"))
         found = bootstrap(spark, path)
     Path(path, f"partition=00000/{1:020}.parquet").unlink()
-    assert "ends at 1, and it is to be read up to offset 2" in truncated(found.state)
+    assert "ends at 1, but the read was planned up to offset 2" in truncated(found.state)
 
 
 def truncated(frame):

@@ -32,7 +32,7 @@ def values_of(state):
 KEYS = [f"N{number}".encode() for number in range(40)]
 
 
-def test_a_state_holds_what_was_written_last_through_expansions(spark, address, tmp_path):
+def test_state_has_the_newest_values_through_expansions(spark, address, tmp_path):
     """The second expansion, from 4 to 5 partitions, also moves keys between existing partitions."""
     place = str(tmp_path / "state")
     with open_log(address) as log:

@@ -53,7 +53,7 @@ def frame(*, without=(), mark=MARK, **changed):
         {"expected_offset": LongType()},
     ],
 )
-def test_what_a_write_takes(changed):
+def test_accepted_columns_of_a_write(changed):
     assert check_write_schema(frame(**changed), routed=False) == MARK
     in_order = replace(MARK, sorted=True)
     assert check_write_schema(frame(mark=in_order, **changed), routed=False) == in_order
@@ -90,7 +90,7 @@ def test_columns_that_a_write_refuses(schema, said):
     assert said in str(caught.value)
 
 
-def test_column_topic_of_a_frame_for_a_directory_is_rejected_unless_it_is_from_a_read():
+def test_column_topic_for_a_directory_is_rejected_unless_from_a_read():
     with pytest.raises(SchemaError, match="the frame has a column topic"):
         check_write_schema(frame(topic=StringType()), routed=False, on_brokers=False)
     read = frame(topic=StringType(), offset=LongType())

@@ -93,13 +93,13 @@ def test_error_of_stream_has_no_stack_with_the_setting(connect, path, tmp_path):
     assert len(text.splitlines()) <= MOST_LINES_OF_A_STREAM, text
 
 
-def test_error_without_the_setting_is_found_and_has_the_stack(connect, log_path):
+def test_error_without_the_setting_is_parsed_and_has_the_stack(connect, log_path):
     text = text_of(lambda: read(connect, log_path + "-missing"))
     assert "JVM stacktrace" in text
     assert kind_in(text) == ErrorKind.LOG_NOT_FOUND
 
 
-def test_error_in_foreach_batch_is_found(connect, log_path, tmp_path):
+def test_error_in_foreach_batch_is_parsed(connect, log_path, tmp_path):
     write_three_chunks(connect, log_path)
     source = str(tmp_path / "source")
     rows_of(connect).write.parquet(source)

@@ -101,9 +101,7 @@ def begun(spark, address, small_batches):
 
 
 @pytest.mark.parametrize("address", [*full("embedded"), KAFKA], indirect=True)
-def test_a_load_that_partitions_were_added_under_appends_the_rest_when_it_is_run_again(
-    spark, address, begun, tmp_path, capsys
-):
+def test_rerun_after_an_expansion_appends_the_remaining_rows(spark, address, begun, tmp_path, capsys):
     assert "power cut" in refusal(cut(routed(rows(spark), address), 52, address), address)
     assert len(everything(address)) > len(begun)
     files = str(tmp_path / "rows.parquet")
@@ -118,7 +116,7 @@ def test_a_load_that_partitions_were_added_under_appends_the_rest_when_it_is_run
         told = (report["job"], report["rows"], report["earlier_rows"], report["already_complete"])
         assert told == ("flights", ROWS, len(begun), already)
     assert everything(address) == EXPECTED
-    assert all(held(address)), "rows lie in the new partitions too"
+    assert all(held(address)), "the new partitions have rows too"
     for values in held(address)[2:]:
         assert values == sorted(values)
     save(routed(rows(spark), address), address)
@@ -126,7 +124,7 @@ def test_a_load_that_partitions_were_added_under_appends_the_rest_when_it_is_run
 
 
 @pytest.mark.parametrize("address", ["embedded"], indirect=True)
-def test_other_input_is_not_taken_for_the_rest(spark, address, begun):
+def test_other_input_is_rejected_after_an_expansion(spark, address, begun):
     unnamed = route(rows(spark).drop("place"), address)
     assert "spark_cas.route the options of the write" in refusal(unnamed, address)
     other = rows(spark).withColumn("value", sf.replace("value", sf.lit("0000"), sf.lit("0100")))

@@ -26,7 +26,7 @@ ALL = [f"{at:0{VALUE_BYTES}}" for at in range(ROWS)]
 WAIT_SECONDS = 60
 HIDDEN = "tests.spark.hidden_stream"
 WARNINGS = ["-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning"]
-"""Spark 4.0 leaves sockets of its own open."""
+"""Spark 4.0 does not close some of its sockets."""
 LATE_SECONDS = 3
 """How long a worker may go on after its job was cancelled."""
 
@@ -95,10 +95,10 @@ def require_cancelled(spark, save, path: str) -> None:
         with pytest.raises((PySparkException, Py4JError), match="cancelled"):
             save()
         assert cancelled.result(WAIT_SECONDS), "the first rows are in the log"
-    assert not until(lambda: progress_of(path).complete, LATE_SECONDS), "a part of the rows passes for all"
+    assert not until(lambda: progress_of(path).complete, LATE_SECONDS), "an incomplete input is not detected"
 
 
-def test_a_cancelled_load_is_not_complete_and_goes_on_when_it_is_run_again(spark, path, tmp_path):
+def test_cancelled_load_is_incomplete_and_resumes(spark, path, tmp_path):
     release = tmp_path / "release"
     frame = slow_rows(spark.range(0, ROWS, 1, 1), release)
 

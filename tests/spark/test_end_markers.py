@@ -81,7 +81,7 @@ def test_marker_that_has_become_a_row_is_rejected(number):
 
 
 @pytest.mark.parametrize("number", [-1, -2, -3, None])
-def test_row_with_a_wrong_partition_is_not_taken_for_a_marker(number):
+def test_row_with_a_wrong_partition_is_no_marker(number):
     columns = {"key": ["x", None], "value": [b"x", None], "partition": [number, number]}
     rows = before_end_markers([pa.RecordBatch.from_pydict(columns, schema=SCHEMA)], PARTITIONS)
     assert next(rows).column("partition").to_pylist() == [number, number]

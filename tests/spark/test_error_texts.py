@@ -84,7 +84,7 @@ def test_a_row_of_a_stream_is_no_error(spark, path, tmp_path, value):
     assert error is None
 
 
-def test_the_errors_of_plans_tasks_and_streams_are_found(spark, path, tmp_path):
+def test_errors_of_plans_tasks_and_streams_are_parsed(spark, path, tmp_path):
     require_errors_of_plans_tasks_and_streams(spark, path, tmp_path)
 
 
@@ -111,7 +111,7 @@ def require_errors_of_plans_tasks_and_streams(session, path, tmp_path):
     assert type(error) is LogNotFoundError
 
 
-def test_the_error_of_a_task_that_spark_retried_is_found(spark, path):
+def test_error_of_a_retried_task_is_parsed(spark, path):
     with open_log(path) as log:
         log.create(1)
     Path(path, "partition=00000").write_text("no folder")
@@ -120,7 +120,7 @@ def test_the_error_of_a_task_that_spark_retried_is_found(spark, path):
     assert type(error) is StorageError
 
 
-def test_the_error_of_a_load_in_foreach_batch_is_found(spark, path, tmp_path):
+def test_error_of_a_load_in_foreach_batch_is_parsed(spark, path, tmp_path):
     with open_log(path) as log:
         log.create(1)
     source = str(tmp_path / "source")
@@ -146,5 +146,5 @@ def test_on_connect_a_row_of_the_input_is_no_error_of_a_load(connect, path, tmp_
     require_no_error(path, input_(connect, LINES, tmp_path))
 
 
-def test_on_connect_the_errors_of_plans_tasks_and_streams_are_found(connect, path, tmp_path):
+def test_connect_errors_of_plans_tasks_and_streams_are_parsed(connect, path, tmp_path):
     require_errors_of_plans_tasks_and_streams(connect, path, tmp_path)

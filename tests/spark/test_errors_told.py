@@ -11,7 +11,7 @@ from spark_cas import route
 pytestmark = pytest.mark.spark
 
 MOST_LINES = 4
-"""Spark puts a line of its own before some messages, and appends `` SQLSTATE: 38000``."""
+"""Spark adds a line before some messages, and appends `` SQLSTATE: 38000``."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_an_error_comes_as_its_sentence(spark, rows, log, path, name):
+def test_error_is_shown_as_its_message(spark, rows, log, path, name):
     wrong, kind = WRONG[name]
     require_sentence(error_of(lambda: wrong(spark, rows, path)), kind)
 
@@ -59,7 +59,7 @@ def test_so_does_one_of_a_stream(spark, path, tmp_path):
     assert "Traceback" not in told
 
 
-def test_what_is_no_error_of_ours_keeps_its_traceback(rows, log, path):
+def test_foreign_error_keeps_its_traceback(rows, log, path):
     divide = sf.udf(lambda _: 1 / 0, "string")
     told = error_of(lambda: save(route(rows.withColumn("value", divide("key")), path), path=path, job="load-1"))
     assert "Traceback" in told

@@ -93,7 +93,7 @@ def require_stopped(error, address, before=0):
     """Check that the slow task stopped early, and that the error counts only the rows of this run."""
     with open_log(address) as log:
         slow = len(values_in(log, 1)) - before
-    assert 0 < slow < SLOW_CHUNKS * CHUNK, "the other task ran to its end"
+    assert 0 < slow < SLOW_CHUNKS * CHUNK, "the other task completed"
     assert error.appended_rows == {1: slow}, error
     assert slow % CHUNK == 0
 
@@ -185,7 +185,7 @@ def test_nothing_of_an_atomic_load_is_visible(spark, path, tmp_path):
     with open_log(path) as log:
         assert [len(values_in(log, each)) for each in range(2)] == [0, 0]
     chunks = list(Path(path, "partition=00001").glob("*"))
-    assert len(chunks) < SLOW_CHUNKS, "the other task ran to its end"
+    assert len(chunks) < SLOW_CHUNKS, "the other task completed"
 
 
 def test_a_write_without_a_job_stops_as_well(spark, path, tmp_path):
@@ -196,7 +196,7 @@ def test_a_write_without_a_job_stops_as_well(spark, path, tmp_path):
     error = error_of(lambda: save(rows, path, idempotence="off", **options))
     assert isinstance(error, RecordTooLargeError), error
     with open_log(path) as log:
-        assert len(values_in(log, 1)) < SLOW_CHUNKS * CHUNK, "the other task ran to its end"
+        assert len(values_in(log, 1)) < SLOW_CHUNKS * CHUNK, "the other task completed"
 
 
 def test_on_connect_changed_input_of_one_task_stops_the_other(connect, address, tmp_path):

@@ -148,7 +148,7 @@ def test_a_log_that_gives_exactly_once_gives_it_where_it_is_requested(path):
 
 
 @pytest.mark.parametrize(("word", "means"), [("true", "required"), ("false", "off"), ("False", "off")])
-def test_the_words_of_before_are_taken_and_deprecated(path, word, means):
+def test_legacy_values_are_accepted_and_deprecated(path, word, means):
     with pytest.warns(FutureWarning, match=f"deprecated .KIP-192.. Use {means}"):
         options = parse_write({"path": path, "idempotence": word})
     assert options.idempotence == means
@@ -164,7 +164,7 @@ def test_the_words_of_now_are_not(path):
         parse_write({"path": path, "idempotence": "yes"})
 
 
-def test_it_is_said_for_a_log_or_all_logs_and_a_write_wins(path, tmp_path):
+def test_option_of_a_write_overrides_the_defaults(path, tmp_path):
     conf = tmp_path / "conf.toml"
     conf.write_text(f'[defaults]\nidempotence = "requested"\n[logs."{path}"]\nidempotence = "off"\n')
     asked = {"path": path, "conf": str(conf)}
@@ -194,7 +194,7 @@ def test_rows_that_were_routed_for_another_layout_are_refused(path):
 
 
 @pytest.mark.parametrize("error", [NotTakenError, StorageError])
-def test_what_the_store_will_never_take_is_not_tried_again(path, monkeypatch, error):
+def test_permanently_rejected_rows_are_not_retried(path, monkeypatch, error):
     writer = planned(path, idempotence="off", maxRecordsPerChunk="2")
 
     def refuse():
@@ -218,7 +218,7 @@ def test_what_the_store_will_never_take_is_not_tried_again(path, monkeypatch, er
     assert found(path)[0] == [["a", "b"], []]
 
 
-def test_rows_of_one_partition_in_two_tasks_are_refused_once_they_are_appended_and_that_is_said(path, monkeypatch):
+def test_partition_in_two_tasks_fails_and_reports_the_append(path, monkeypatch):
     writer = planned(path, idempotence="off")
     monkeypatch.setattr(blind_write, "task_number", lambda: 0)
     messages = [writer.write(iter([batch(0, value)])) for value in "ab"]
@@ -237,7 +237,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_a_row_is_appended(pat
         log.layout()
 
 
-def test_a_report_that_cannot_be_written_any_more_says_that_the_rows_are_appended(write, path, tmp_path, monkeypatch):
+def test_failed_report_states_that_the_rows_are_appended(write, path, tmp_path, monkeypatch):
     report = tmp_path / "report.json"
     report.write_text("of before")
 

@@ -42,7 +42,7 @@ def connection():
         yield worker
 
 
-def test_what_has_come_is_acknowledged_at_once(connection):
+def test_received_data_is_acknowledged_immediately(connection):
     with os.fdopen(os.dup(connection.fileno()), "rb") as stream:
         assert delays(connection)
         acknowledge(stream)
@@ -59,7 +59,7 @@ def test_where_there_is_no_connection_nothing_is_done(tmp_path):
 
 
 @pytest.mark.spark
-def test_a_task_tells_it_before_its_first_row(spark):
+def test_task_acknowledges_before_its_first_row(spark):
     read, stream = parse_read(OPTIONS), parse_read_stream(OPTIONS)
     told = [
         vars(RowPartitioner(4).as_function())["func"],

@@ -63,7 +63,7 @@ def values_of(broker, topic):
 
 
 @pytest.mark.parametrize("after", [*full(WITHIN_SECONDS[0]), *WITHIN_SECONDS[1:]])
-def test_a_write_goes_on_when_the_broker_does(spark, own_broker, after):
+def test_write_resumes_with_the_broker(spark, own_broker, after):
     topic, options = new_topic(own_broker)
     options |= {**TRANSACTION, "job": "write"}
     spark.sparkContext.setJobGroup(f"write-{after}", "")
@@ -76,7 +76,7 @@ def test_a_write_goes_on_when_the_broker_does(spark, own_broker, after):
 
 
 @pytest.mark.parametrize("after", [*full(WITHIN_SECONDS[0]), *WITHIN_SECONDS[1:]])
-def test_a_bootstrap_goes_on_when_the_broker_does(spark, own_broker, after):
+def test_bootstrap_resumes_with_the_broker(spark, own_broker, after):
     values = [f"{number:01000}" for number in range(50_000)]
     _, options = new_topic(own_broker, *values)
     spark.sparkContext.setJobGroup(f"bootstrap-{after}", "")
@@ -87,7 +87,7 @@ def test_a_bootstrap_goes_on_when_the_broker_does(spark, own_broker, after):
     assert failed_tasks(spark.sparkContext, f"bootstrap-{after}") == []
 
 
-def test_a_copy_by_a_stream_goes_on_when_the_broker_does(spark, own_broker, tmp_path):
+def test_stream_copy_resumes_with_the_broker(spark, own_broker, tmp_path):
     source, reading = new_topic(own_broker)
     target, writing = new_topic(own_broker)
     writing |= {**TRANSACTION, "job": "copy"}

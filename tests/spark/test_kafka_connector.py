@@ -78,7 +78,7 @@ def test_every_option_of_sparks_connector_is_compared():
 
 
 @pytest.mark.parametrize(("options", "scopes"), [(SOURCE, READING), (SINK, {Scope.WRITE})])
-def test_what_is_said_to_be_taken_is_taken(options, scopes):
+def test_documented_options_are_accepted(options, scopes):
     taken = {option.name for option in OPTIONS if not option.scopes.isdisjoint(scopes)}
     assert {each.name for each in options if each.verdict in (Verdict.SAME, Verdict.DIFFERENT)} <= taken
     assert all(each.note for each in options if each.verdict is not Verdict.SAME)
@@ -91,7 +91,7 @@ def test_what_is_said_to_be_taken_is_taken(options, scopes):
 @pytest.mark.parametrize(
     "log", [{"kafka.bootstrap.servers": "a:9092", "topic": "flights"}, {"path": "/logs/flights"}]
 )
-def test_what_is_said_to_have_no_effect_is_taken_and_told_once(options, parse, log, caplog):
+def test_documented_options_without_effect_are_reported_once(options, parse, log, caplog):
     tell.cache_clear()
     unused = [each for each in options if each.verdict is Verdict.NO_EFFECT]
     unused = [each for each in unused if not ("path" in log and each.name.startswith("kafka."))]
@@ -106,7 +106,7 @@ def test_what_is_said_to_have_no_effect_is_taken_and_told_once(options, parse, l
 
 
 @pytest.mark.parametrize(("options", "parse"), [(SOURCE, parse_read), (SINK, parse_write)])
-def test_what_is_said_to_be_refused_is_refused(options, parse):
+def test_documented_rejections_are_rejected(options, parse):
     topic = {"kafka.bootstrap.servers": "a:9092", "topic": "flights"}
     refused = [each.name for each in options if each.verdict is Verdict.REFUSED]
     for name in refused:

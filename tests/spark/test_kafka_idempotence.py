@@ -18,7 +18,7 @@ from tools.kafka_broker import KafkaBroker
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
 
 
-def test_what_is_requested_is_appended_and_told_with_the_right_to_write_alone(spark, conf, capsys, tmp_path):
+def test_requested_guarantee_is_reported_with_only_write_access(spark, conf, capsys, tmp_path):
     pq.write_table(pa.table({"k": [f"{at}" for at in range(20)]}), tmp_path / "rows.parquet")
     folder = tmp_path / "secured"
     folder.mkdir()

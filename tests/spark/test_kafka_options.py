@@ -70,9 +70,9 @@ def test_every_option_of_a_topic_is_read():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({**TOPIC, **PATH}, "path and kafka.bootstrap.servers are both given"),
-        ({**PATH, "topic": "flights"}, "path and topic are both given"),
-        ({"topic": "flights"}, "topic is given without kafka.bootstrap.servers"),
+        ({**TOPIC, **PATH}, "path and kafka.bootstrap.servers cannot be combined"),
+        ({**PATH, "topic": "flights"}, "path and topic cannot be combined"),
+        ({"topic": "flights"}, "topic needs the option kafka.bootstrap.servers"),
     ],
 )
 def test_a_log_is_in_one_place(parse, options, said):
@@ -105,9 +105,9 @@ def test_several_topics_are_named_by_a_list_a_pattern_or_their_partitions():
     assert "several are named" in refused(lambda _: several.only(), {})
 
 
-def test_one_option_says_what_is_read():
+def test_only_one_option_names_the_topics():
     for key, value in (("subscribe", "flights"), ("subscribepattern", "f.*"), ("assign", '{"flights": [0]}')):
-        assert "Give one" in refused(parse_read, {**TOPIC, key: value})
+        assert "Use one of them" in refused(parse_read, {**TOPIC, key: value})
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_one_option_says_what_is_read():
         ("assign", "[" * 5000),
     ],
 )
-def test_what_names_no_topics_is_refused(key, value):
+def test_options_without_topics_are_rejected(key, value):
     refused(parse_read, {**BROKERS, key: value})
 
 
@@ -140,7 +140,7 @@ def test_a_path_is_one_log_of_which_partitions_can_be_assigned():
     )
     assert "must name flights" in refused(parse_read, {**PATH, "assign": '{"delays": [2]}'})
     assert "union" in refused(parse_read, {**PATH, "subscribepattern": "f.*"})
-    assert "both given" in refused(parse_read, {**PATH, "subscribe": "flights"})
+    assert "cannot be combined" in refused(parse_read, {**PATH, "subscribe": "flights"})
 
 
 def test_several_topics_take_the_defaults_of_all_logs_alone(tmp_path):
@@ -250,7 +250,7 @@ def test_brokers_are_hosts_and_ports(servers):
         f"kafka:{CANARY}",
     ],
 )
-def test_what_is_no_address_of_a_topic_is_refused(url):
+def test_invalid_topic_address_is_rejected(url):
     refused(parse_write, {"path": url})
 
 
@@ -278,7 +278,7 @@ def test_what_is_no_address_of_a_topic_is_refused(url):
         ({**TOPIC, "kafka.max.in.flight": "5"}, f"Use {IN_FLIGHT}"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(options, said):
+def test_invalid_option_is_rejected_by_name(options, said):
     assert said in refused(parse_write, options)
 
 
@@ -313,7 +313,7 @@ def test_the_check_can_be_left_out(address, options, found):
 
 
 @pytest.mark.parametrize("expected", ["end", '{"0": 1}'])
-def test_no_check_goes_with_no_named_expectation(tmp_path, expected):
+def test_expected_offsets_need_a_check(tmp_path, expected):
     given = {**TOPIC, "expectedoffsets": expected}
     assert "checkExpectedOffsets is false" in refused(parse_write, {**given, "checkexpectedoffsets": "false"})
     off = conf(tmp_path, "[logs.flights]\ncheckExpectedOffsets = false")
@@ -405,7 +405,7 @@ def test_how_a_read_is_split():
     assert parse_read({**TOPIC, "minpartitions": "8", "maxrecordsperpartition": "100"}).splitting == Splitting(8, 100)
 
 
-def test_route_hands_on_what_says_where_the_log_is():
+def test_route_passes_the_address_of_the_log():
     options = parse_route({**TOPIC, **SASL, "idprefix": "p", "job": "j", "transactiontimeoutms": "5"})
     assert dict(options.reading) == {**TOPIC, **SASL, "idprefix": "p"}
     assert CANARY not in repr(options)

@@ -134,7 +134,7 @@ def test_several_topics_are_one_relation(spark, broker, reader, topic):
     ]
 
 
-def test_the_views_tell_of_a_topic(spark, broker, reader, topic):
+def test_views_describe_a_topic(spark, broker, reader, topic):
     (first, second) = reader(view="offsets").load().orderBy("partition").collect()
     assert first[:5] == (topic, 0, 0, 11, 2)
     assert second[:5] == (topic, 1, 0, 0, 2)
@@ -147,7 +147,7 @@ def test_the_views_tell_of_a_topic(spark, broker, reader, topic):
     assert (row.job, row.topic, row.partition, row.rows, row.complete) == (f"job-{topic}", topic, 1, 2, True)
 
 
-def test_what_is_not_kept_any_more_is_an_error(broker, reader):
+def test_removed_records_are_an_error(broker, reader):
     name = create_topic(broker.bootstrap, 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for value in range(4):

@@ -55,7 +55,7 @@ def test_refused_in_one_partition_it_leaves_nothing_in_the_other(spark, log, pat
 
 
 @pytest.mark.parametrize("change", ["split", "not routed for it", *full("filtered")])
-def test_rows_that_were_moved_behind_route_are_refused_before_anything(spark, log, path, change):
+def test_rows_moved_after_route_are_rejected_before_any_append(spark, log, path, change):
     options = {"path": path, "job": "mine", "atomic": "load"}
     frame = route(rows_of(spark, "a"), options if change != "not routed for it" else {"path": path, "job": "mine"})
     frame = {"split": frame.repartition(3), "filtered": frame.where("key != 'a7'")}.get(change, frame)

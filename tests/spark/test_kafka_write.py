@@ -130,7 +130,7 @@ def test_without_the_check_it_is_an_ordinary_sink(spark, flights, options, tmp_p
     assert "checkExpectedOffsets" in refused(OptionError, lambda: save(route(flights, options), claims))
 
 
-def test_a_missing_topic_is_said_to_be_missing(spark, flights, options):
+def test_missing_topic_is_reported(spark, flights, options):
     known = {name: value for name, value in options.items() if name != "partitions"}
     with pytest.raises(LogNotFoundError, match="name of the topic"):
         route(flights, known)

@@ -52,7 +52,7 @@ def jobs_in(log, partition):
 
 
 @pytest.mark.parametrize("times", [2, *full(20)])
-def test_of_two_at_once_each_row_is_there_once_and_one_comes_after_the_other(spark, log, path, times):
+def test_concurrent_loads_run_one_after_the_other(spark, log, path, times):
     with ThreadPoolExecutor(2) as threads, open_log(path) as opened:
         before = [0] * opened.layout().partitions
         for round_ in range(times):
@@ -65,12 +65,12 @@ def test_of_two_at_once_each_row_is_there_once_and_one_comes_after_the_other(spa
                 before[partition] += len(names)
                 orders.add("".join(dict.fromkeys(names)))
                 assert names == sorted(names, key="".join(dict.fromkeys(names)).index)
-            assert len(orders) == 1, "one came after the other in all partitions"
+            assert len(orders) == 1, "the loads ran one after the other in all partitions"
             assert sum(before) == 2 * ROWS * (round_ + 1)
         assert opened.load_locks().held == ()
 
 
-def test_with_named_offsets_it_is_refused_before_a_row_and_told_who_is_at_work(spark, log, path):
+def test_named_offsets_are_rejected_during_another_load(spark, log, path):
     with open_log(path) as opened:
         at_work(opened)
         with pytest.raises(Exception, match=r"\[LOAD_IN_PROGRESS\]") as caught:
@@ -81,7 +81,7 @@ def test_with_named_offsets_it_is_refused_before_a_row_and_told_who_is_at_work(s
         assert opened.plan("mine") is None
 
 
-def test_it_waits_as_long_as_it_is_told_to(spark, log, path):
+def test_lock_wait_lasts_as_long_as_the_option(spark, log, path):
     with open_log(path) as opened:
         lock = at_work(opened)
         ended: list[float] = []
@@ -100,7 +100,7 @@ def test_it_waits_as_long_as_it_is_told_to(spark, log, path):
 
 
 @pytest.mark.parametrize("how", ["its task fails", "it is refused"])
-def test_a_load_that_ends_badly_keeps_nobody_waiting(spark, log, path, how):
+def test_failed_load_does_not_block_others(spark, log, path, how):
     save(rows_of(spark, "a"), path, job="first")
     with open_log(path) as opened:
         if how == "its task fails":
@@ -120,7 +120,7 @@ def test_a_load_that_ends_badly_keeps_nobody_waiting(spark, log, path, how):
         save(rows_of(spark, "b"), path, job="third", lockWaitTimeout="0s")
 
 
-def test_one_that_expects_nothing_waits_for_nobody(spark, log, path):
+def test_unchecked_load_does_not_wait(spark, log, path):
     with open_log(path) as opened:
         at_work(opened)
         save(rows_of(spark, "a"), path, job="mine", expectedOffsets="none")

@@ -97,7 +97,7 @@ def test_a_write_wins_over_its_log_and_that_over_all_logs(tmp_path, name, log, s
 
 
 @pytest.mark.parametrize("said", list(itertools.product([None, "key", "partition"], repeat=3)))
-def test_what_is_compared_is_said_for_a_write_a_log_or_all_logs(tmp_path, said):
+def test_compare_is_set_for_a_write_a_log_or_all_logs(tmp_path, said):
     tables = zip(("defaults", "logs.flights"), said, strict=False)
     lines = [f"[{table}]\ncompare = '{value}'" for table, value in tables if value is not None]
     options = conf(tmp_path, "\n".join(lines)) | ({} if said[2] is None else {"compare": said[2]})
@@ -107,7 +107,7 @@ def test_what_is_compared_is_said_for_a_write_a_log_or_all_logs(tmp_path, said):
 @pytest.mark.parametrize(
     "parse", [parse_write_stream, lambda given: parse_write({**given, "batchId": "5", "job": "j"})]
 )
-def test_a_stream_is_not_asked_for_conditions_of_loads(tmp_path, parse):
+def test_conditions_of_loads_do_not_apply_to_streams(tmp_path, parse):
     assert "atomic of a stream must be load" in refused(parse, {**PATH, "atomic": "true"})
     for name, value in {"compare": "key", "lockWaitTimeout": "5s", "roundOf": "j", "report": "result.json"}.items():
         assert f"{name} is for loads" in refused(parse, {**PATH, name: value})
@@ -250,7 +250,7 @@ def test_malformed_values_are_refused(key, value):
     refused(parse_write, {**PATH, key: value})
 
 
-def test_a_missing_path_shows_what_sql_needs():
+def test_missing_path_shows_the_sql_syntax():
     for parse in (parse_read, parse_write):
         assert "WITH (path='/data/logs/flights'" in refused(parse, {})
     assert check_read({}) == ("records", False)
@@ -267,7 +267,7 @@ def test_a_list_of_one_path_is_a_path():
         assert "one log" in refused(parse_read, {"paths": several_or_none})
 
 
-def test_what_spark_adds_is_no_unknown_option():
+def test_options_that_spark_adds_are_accepted():
     added = {"location": "file:/x", "owner": "me", "provider": "p", "option.path": "/x", "file:/x/y": "1"}
     assert parse_read({**PATH, **added}) == parse_read(PATH)
 
@@ -337,7 +337,7 @@ def test_a_file_of_defaults_that_is_not_there_is_refused():
 @pytest.mark.parametrize(
     "name", ["conditional_put", "copy_if_not_exists", "use_azure_cli", "bucket", "allow_invalid_certificates", ""]
 )
-def test_settings_that_could_do_harm_are_not_taken(name):
+def test_unsafe_settings_are_rejected(name):
     assert "may not be set" in refused(parse_write, {**PATH, f"store.{name}": CANARY})
 
 
@@ -351,7 +351,7 @@ def known_to(store, name, **where):
     return True
 
 
-def test_the_client_knows_every_setting_that_may_be_given():
+def test_client_supports_every_allowed_setting():
     unknown = [name for name in AWS if not known_to(S3Store, name, bucket="b")]
     unknown += [name for name in AZURE if not known_to(AzureStore, name, container_name="c")]
     unknown += [name for name in GOOGLE if not known_to(GCSStore, name, bucket="b")]
@@ -371,7 +371,7 @@ def test_the_patience_for_a_store_is_a_setting_of_it():
     assert "store.retry_timeout" in refused(parse_write, {**PATH, "store.retry_timeout": CANARY})
 
 
-def test_route_takes_what_the_write_takes():
+def test_route_accepts_the_options_of_a_write():
     options = parse_route({**PATH, "job": "j", "partitions": "4", "routed": "true", "store.region": "x"})
     assert (options.job, options.partitions) == ("j", 4)
     assert options.reading == (("path", PATH["path"]), ("store.region", "x"))

@@ -71,7 +71,7 @@ def either_way(request, monkeypatch):
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("names", [ROWS.column_names, ["number", "key", "timestamp"], ["number", "key"]])
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
-def test_both_say_what_the_partitioner_says(spark, names, partitioner):
+def test_both_match_the_partitioner(spark, names, partitioner):
     rows = ROWS.select(names)
     assert found(spark.createDataFrame(rows), partitioner) == expected(rows, partitioner)
 
@@ -111,7 +111,7 @@ def test_a_column_that_is_never_null(spark):
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
-def test_no_row_goes_to_python_where_the_jvm_can_hash(spark, capsys, partitioner):
+def test_jvm_hashes_rows_without_python(spark, capsys, partitioner):
     df = spark.createDataFrame(ROWS)
     df.select(partition_by_key(df, 4, partitioner)).explain()
     assert "Python" not in capsys.readouterr().out
@@ -154,7 +154,7 @@ def test_settings_of_the_session_make_no_difference(spark, of_session, partition
         assert found(spark.createDataFrame(ROWS), partitioner) == expected(ROWS, partitioner)
 
 
-def test_what_was_tried_once_is_known(spark):
+def test_jvm_hash_is_tried_once(spark):
     assert JvmHash.of(spark) is JvmHash.of(spark) is not None
 
 

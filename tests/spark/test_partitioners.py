@@ -124,7 +124,7 @@ def test_a_write_names_the_partitioner_that_route_used(rows, new_options):
         ).save()
 
 
-def test_what_route_alone_names_is_recorded(rows, new_options):
+def test_partitioner_of_route_is_recorded(rows, new_options):
     routed = route(rows, {**new_options, "job": "load", "partitioner": "crc32"})
     routed.write.format("conditional-log").mode("append").options(**{**new_options, "job": "load"}).save()
     assert keys_by_partition(new_options) == placed("crc32")
@@ -133,7 +133,7 @@ def test_what_route_alone_names_is_recorded(rows, new_options):
 
 
 @pytest.mark.kafka
-def test_a_key_that_librdkafka_wrote_is_found_by_a_condition(rows, filled):
+def test_condition_matches_a_key_written_by_librdkafka(rows, filled):
     conditional = {**filled, "compare": "key"}
     expecting = rows.withColumn("expected_offset", sf.lit(0).cast("bigint"))
     with pytest.raises(OptionError):

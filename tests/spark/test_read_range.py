@@ -66,7 +66,7 @@ def time(first, second=0, **other):
         (starting(both(6)), ending(190, timed=True, or_latest=True), ((6, 20), (0, 0))),
     ],
 )
-def test_what_is_read(start, end, found):
+def test_range_of_a_read(start, end, found):
     ranges = ReadRange(start, end).resolve(BOUNDS, since)
     assert list(ranges.items()) == list(zip(BOUNDS, (OffsetRange(*each) for each in found), strict=True))
 
@@ -77,10 +77,10 @@ def test_what_is_read(start, end, found):
         (
             starting(both(21)),
             ending(LATEST),
-            "says 21 for partition 0 of topic flights, which ends at 20",
+            "is 21 for partition 0 of topic flights, which ends at 20",
         ),
-        (starting(both(5, 1)), ending(LATEST), "says 1 for partition 1 of topic flights, which ends at 0"),
-        (starting(EARLIEST), ending(both(21)), "endingOffsets says 21"),
+        (starting(both(5, 1)), ending(LATEST), "is 1 for partition 1 of topic flights, which ends at 0"),
+        (starting(EARLIEST), ending(both(21)), "endingOffsets is 21"),
         (starting(both(9)), ending(both(8)), "startingOffsets is after endingOffsets"),
         (starting(LATEST), ending(both(8)), "startingOffsets is after endingOffsets"),
         (starting(both(4)), ending(both(3)), "startingOffsets is after endingOffsets"),
@@ -96,14 +96,14 @@ def test_what_is_read(start, end, found):
         (starting(107, timed=True, or_latest=True), ending(both(6)), "startingOffsets is after endingOffsets"),
     ],
 )
-def test_what_a_log_does_not_have_is_refused(start, end, said):
+def test_offset_outside_the_log_is_rejected(start, end, said):
     with pytest.raises(OptionError) as refused:
         ReadRange(start, end).resolve(BOUNDS, since)
     assert said in str(refused.value)
 
 
-def test_a_log_that_ends_before_an_offset_that_was_seen_lost_records():
-    with pytest.raises(TruncatedError, match="ends at 20, and it is to be read up to offset 21"):
+def test_log_that_ends_before_a_known_offset_lost_records():
+    with pytest.raises(TruncatedError, match="ends at 20, but the read was planned up to offset 21"):
         ReadRange(starting(EARLIEST), ending(both(21)), seen=True).resolve(BOUNDS, since)
 
 
@@ -130,7 +130,7 @@ def test_records_that_are_gone_are_an_error_unless_that_is_allowed(start, end, l
     assert lenient.resolve(BOUNDS, since)[FIRST] == OffsetRange(*left)
 
 
-def test_what_is_trimmed_while_it_is_read():
+def test_trim_during_a_read():
     wanted = OffsetRange(5, 10)
     assert kept(FIRST, wanted, 5, fail_on_data_loss=True) == wanted
     with pytest.raises(TrimmedError):
@@ -156,12 +156,12 @@ NO_JSON = ["", "first", "5", "[]", "{}", '{"flights": 5}', '{"flights": {}}', '{
         '{"flights": {"0": 1}, "flights": {"0": 1}}',
     ],
 )
-def test_what_is_no_limit_is_refused(text):
+def test_invalid_limit_is_rejected(text):
     with pytest.raises(ValueError, match="earliest, latest, or JSON"):
         parse_offsets(text)
 
 
 @pytest.mark.parametrize("text", [*NO_JSON, "latest", '{"flights": {"0": -1}}'])
-def test_what_are_no_times_is_refused(text):
+def test_invalid_timestamps_are_rejected(text):
     with pytest.raises(ValueError, match="milliseconds since 1970"):
         parse_times(text)

@@ -59,7 +59,7 @@ def test_a_task_is_of_one_topic():
 
 
 @pytest.mark.parametrize("asked", [Splitting(min_partitions=1), Splitting(max_records=100)])
-def test_tasks_that_are_asked_for_are_not_shared(asked):
+def test_requested_tasks_are_not_merged(asked):
     assert len(asked.split(ranges_of(*[1] * 100))) == 100
 
 

@@ -43,7 +43,7 @@ def begun(log):
     return Mark(4, layout.epoch, sorted=True, earlier=earlier_rows(log, "job"))
 
 
-def test_a_frame_without_rows_that_a_load_had_appended_is_written_by_that_load_alone(path, begun):
+def test_remaining_rows_are_written_only_by_their_load(path, begun):
     for plan, given in (
         (plan_write, {"idempotence": "off"}),
         (plan_batch_write, {"job": "stream", "batchid": "0"}),
@@ -68,7 +68,7 @@ def test_partitions_that_are_added_while_a_write_is_planned_void_it(path, log, b
         plan_write(options(path, job="job"), frame(begun))
 
 
-def test_a_first_driver_that_completes_late_does_not_hide_the_rest(path, log):
+def test_late_completion_of_the_first_driver_keeps_the_remaining_rows(path, log):
     """The tasks of the first run end before partitions are added; its driver completes after the rest is done."""
     with pytest.raises(InjectedFaultError):
         run_job(FaultyLog(log, Fault("record_completion", 1, When.BEFORE)), "job", ROWS)
@@ -93,7 +93,7 @@ def dropped(monkeypatch, earlier, values, partition=0):
     return [value.decode() for batch in found for value in batch.column("value").to_pylist()]
 
 
-def test_the_first_rows_are_taken_out_if_they_are_those_that_are_in_the_log(log, begun, monkeypatch):
+def test_first_rows_are_removed_if_they_match_the_log(log, begun, monkeypatch):
     (earlier,) = begun.earlier
     assert earlier.rows == (3, 3)
     assert dropped(monkeypatch, earlier, ROWS[0]) == ROWS[0][3:]

@@ -42,7 +42,7 @@ def told_by_program(tmp_path, environment, **settings):
 
 
 @pytest.mark.full
-def test_workers_with_another_python_are_told_of_in_one_sentence(tmp_path):
+def test_another_python_of_workers_is_reported_in_one_sentence(tmp_path):
     workers = tmp_path / "python3"
     workers.write_text(f'#!/bin/sh\nexec "{sys._base_executable}" "$@"\n')  # type: ignore[attr-defined]
     workers.chmod(0o755)
@@ -67,7 +67,7 @@ if "pyspark.sql.worker.lookup_data_sources" in sys.orig_argv:
 """
 
 
-def test_a_worker_that_ends_while_spark_looks_for_sources_keeps_nobody_from_the_log(tmp_path):
+def test_worker_that_ends_during_source_lookup_does_not_fail_the_log(tmp_path):
     """Spark 4.2 searches for data sources only once, and continues without those that it did not find."""
     marker = tmp_path / "ended"
     (tmp_path / "sitecustomize.py").write_text(ENDED_ONCE.format(marker=str(marker)))

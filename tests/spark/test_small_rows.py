@@ -15,7 +15,7 @@ BYTES = 80_000_000
 """More bytes than a batch holds under Spark's default limit."""
 
 
-def test_a_batch_of_more_than_sparks_own_limit_comes_whole(spark):
+def test_batch_above_the_default_limit_is_not_split(spark):
     """No batch reaches the limit in bytes, and Spark does not measure the batch before each row."""
     rows = int(SMALL_ROWS["spark.sql.execution.arrow.maxRecordsPerBatch"])
 
@@ -29,6 +29,6 @@ def test_a_batch_of_more_than_sparks_own_limit_comes_whole(spark):
 
 
 @pytest.mark.parametrize("file", ["docs/performance.md", "conf/spark-defaults.conf"])
-def test_the_benchmarks_have_what_is_advised(file):
+def test_benchmarks_use_the_recommended_settings(file):
     text = (ROOT / file).read_text()
     assert [name for name, value in SMALL_ROWS.items() if f"{name} {value}\n" not in text] == []

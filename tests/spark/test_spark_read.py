@@ -65,7 +65,7 @@ def test_records_have_the_columns_of_the_kafka_source(spark, reader, log_path):
     assert_df_equality(read.orderBy("offset"), expected)
 
 
-def test_headers_come_last_and_survive(reader, log_path):
+def test_headers_are_the_last_column_and_survive(reader, log_path):
     read = reader().option("includeHeaders", "true").load(log_path)
     assert read.schema == columns.RECORDS_AND_HEADERS
     found = {row.offset: row.headers for row in read.collect()}
@@ -113,7 +113,7 @@ def test_ranges_partitions_and_times_of_a_log(reader, path):
     one = {"assign": '{"flights": [0]}', "startingTimestamp": at(4)}
     assert offsets_of(reader().options(**one).load(path)) == [(0, n) for n in (4, 5, 6)]
     named = {"startingOffsetsByTimestamp": f'{{"flights": {{"0": {at(6)}, "1": 0}}}}'}
-    assert "ms since 1970 on" in refused(OptionError, reader().options(**named).load(path).collect)
+    assert "ms since 1970" in refused(OptionError, reader().options(**named).load(path).collect)
     assert offsets_of(reader().options(**named, startingOffsetsByTimestampStrategy="latest").load(path)) == [(0, 6)]
 
     split = reader().option("minPartitions", "4").load(path)
@@ -168,7 +168,7 @@ class PruningSource(DataSource):
 
 
 @pytest.mark.skipif(not hasattr(DataSourceReader, "pushFilters"), reason="pyspark 4.0 pushes no filters")
-def test_what_spark_does_with_a_pruned_plan(spark):
+def test_spark_reuses_a_pruned_plan(spark):
     """If this test fails, Spark plans each scan separately, and reads can prune: see docs/decisions/0012."""
     switch = "spark.sql.python.filterPushdown.enabled"
     spark.conf.set(switch, "true")
@@ -176,7 +176,7 @@ def test_what_spark_does_with_a_pruned_plan(spark):
         spark.dataSource.register(PruningSource)
         read = spark.read.format("pruning").load()
         assert (read.count(), read.where("partition = 1").count()) == (2, 1)
-        assert read.count() == 1, "the plan of one scan is no longer that of the next"
+        assert read.count() == 1, "Spark plans each scan separately"
     finally:
         spark.conf.unset(switch)
 
@@ -198,7 +198,7 @@ def test_the_view_newest_has_the_newest_record_of_each_key_of_a_partition(reader
     assert [row.offset for row in without_keys.collect()] == [*range(6)]
 
 
-def test_the_view_of_offsets_says_what_the_next_write_expects(spark, reader, log_path):
+def test_offsets_view_has_the_expected_offsets_of_the_next_write(spark, reader, log_path):
     view = reader().option("view", "offsets").load(log_path)
     with open_log(log_path) as log:
         nothing: dict[int, int] = {}
@@ -222,7 +222,7 @@ def test_the_view_of_progress_has_complete_jobs_and_others(spark, reader, log_pa
     assert view.where(recent & (sf.length("digest") == 32)).count() == 2
 
 
-def test_the_view_of_progress_has_what_appends_said_once_a_job_is_complete(spark, reader, log_path):
+def test_progress_view_has_the_appends_of_a_complete_job(spark, reader, log_path):
     load(log_path, [{"key": b"more", "value": b"x"}] * 4, job="load-2", complete=False)
     load(log_path, [{"key": b"more", "value": b"x"}] * 4, job="load-3")
     counts, others = ["resumed_rows", "attempts", "resolved", "aborted_rows"], ["has_offset", "has_timestamp"]

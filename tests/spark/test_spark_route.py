@@ -67,7 +67,7 @@ HEADERS_OF_ID = """CASE id % 3 WHEN 0 THEN array(struct('h' AS key, binary(strin
                               WHEN 1 THEN array() END"""
 
 
-def test_headers_decide_too_where_a_row_has_no_key_and_none_are_as_good_as_no_list(spark, log_path):
+def test_headers_are_hashed_without_a_key_and_null_equals_empty(spark, log_path):
     frame = spark.range(60).select(
         sf.expr("IF(id < 50, NULL, string(id))").alias("key"),
         sf.lit(b"same").alias("value"),
@@ -106,7 +106,7 @@ def test_of_rows_with_one_key_those_of_a_read_keep_their_order(spark, log_path):
 EXPECTED = "CASE int(string(value)) % 3 WHEN 0 THEN 90L - int(string(value)) WHEN 1 THEN -1L END"
 
 
-def test_rows_come_in_the_order_of_what_they_expect_and_those_that_expect_nothing_last(spark, log_path):
+def test_rows_are_sorted_by_expected_offset_nulls_last(spark, log_path):
     claims = some(spark).withColumn("expected_offset", sf.expr(EXPECTED))
     routed = without_markers(route(claims, log_path))
     rows = routed.select("partition", "expected_offset", "key", "value").collect()
@@ -119,7 +119,7 @@ def test_rows_come_in_the_order_of_what_they_expect_and_those_that_expect_nothin
     assert [(r.partition, r.key, r.value) for r in rest] == sorted((r.partition, r.key, r.value) for r in rest)
 
 
-def test_what_is_expected_of_keys_leaves_the_order_as_it_is(spark, log_path):
+def test_expected_offsets_of_keys_do_not_change_the_order(spark, log_path):
     options = {"path": log_path, "job": "job", "compare": "key"}
     claims = some(spark).withColumn("expected_offset", sf.expr(EXPECTED))
     plain = route(some(spark), options).select("partition", "key", "value").collect()
@@ -193,7 +193,7 @@ def test_only_end_markers_are_removed(spark, log_path):
     assert without_end_markers(once.drop("value")).count() == 60
 
 
-def test_given_ids_are_kept(spark, log_path):
+def test_existing_partition_ids_are_kept(spark, log_path):
     df = some(spark).withColumn("partition", sf.expr("length(key) + 1"))
     assert {partition for *_, partition in placed(route(df, log_path, by="partition"))} == {3}
 
@@ -226,7 +226,7 @@ def test_bad_calls_are_refused(spark, log_path):
         route(some(spark).withColumn("partition", sf.lit(1).cast("long")), log_path, by="partition")
 
 
-def test_workers_are_asked_until_one_has_shown_that_it_runs_this_package(spark, path, monkeypatch):
+def test_workers_are_checked_until_one_has_this_package(spark, path, monkeypatch):
     monkeypatch.setattr(setup, "_seen", WeakKeyDictionary())
     context = spark.sparkContext
     context.setJobGroup("route", "asks")

@@ -84,7 +84,7 @@ def test_a_load_rides_out_a_bad_time_of_its_store_without_a_failed_task(spark, s
     assert sorted(found) == sorted(flights.collect())
 
 
-def test_the_program_looks_at_the_log_with_the_same_settings(spark, flights, options, settings):
+def test_command_line_reads_the_log_with_the_same_settings(spark, flights, options, settings):
     save(flights, options)
     given = [word for name, value in settings.items() for word in ("--log-option", f"store.{name}={value}")]
     shown = CliRunner().invoke(cli.app, ["offsets", options["path"], *given])

@@ -116,7 +116,7 @@ def test_a_record_where_a_write_has_no_rows_refuses_it_with_nothing_anywhere(spa
     seen = bootstrap(spark, path).expected_offsets
     with open_log(path) as log:
         for partition in {0, 1, 2, 3} - {mine}:
-            append_foreign(log, partition, "somebody else's")
+            append_foreign(log, partition, "foreign")
     before = rows_of(path)
     message = refused(ConflictError, lambda: save(few, path, job="late", expectedOffsets=seen))
     assert "Nothing was appended" in message
@@ -126,12 +126,12 @@ def test_a_record_where_a_write_has_no_rows_refuses_it_with_nothing_anywhere(spa
     assert len(rows_of(path)) == len(before) + 10
 
 
-def test_a_conflict_of_tasks_is_mended_in_one_run_whatever_the_number_of_partitions(flights, path):
+def test_conflict_of_all_partitions_is_fixed_in_one_run(flights, path):
     save(route(flights, {"path": path, "partitions": 4, "job": "load-1"}), path, partitions=4, job="load-1")
     with open_log(path) as log:
         pin_plan(log, "late", ExpectedOffsets("end"))
         for partition in range(4):
-            append_foreign(log, partition, "somebody else's")
+            append_foreign(log, partition, "foreign")
     late = route(flights, path)
     message = refused(ConflictError, lambda: save(late, path, job="late"))
     assert message.count("to be the end, but the log ends at") == 4
@@ -247,7 +247,7 @@ def test_an_empty_frame_completes_its_job(spark, flights, path):
     refused(InputChangedError, lambda: save(route(flights, path), path, job="none"))
 
 
-def test_what_was_read_can_be_written(spark, flights, path, tmp_path):
+def test_rows_of_a_read_can_be_written(spark, flights, path, tmp_path):
     save(route(flights, {"path": path, "job": "load-1", "partitions": 2}), path, job="load-1", partitions=2)
     read = spark.read.format("conditional-log").option("includeHeaders", True).load(path)
     copy = str(tmp_path / "copy")
@@ -259,7 +259,7 @@ def test_what_was_read_can_be_written(spark, flights, path, tmp_path):
     assert len(rows_of(copy)) == 200
 
 
-def test_large_arrow_types_are_taken(spark, flights, path):
+def test_large_arrow_types_are_accepted(spark, flights, path):
     spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
     try:
         df = route(
@@ -314,7 +314,7 @@ def test_rows_that_sql_distributes_are_appended_once_without_route(spark, flight
 
 
 @pytest.mark.parametrize("options", ["OPTIONS (path '{}')", "LOCATION '{}'", "TBLPROPERTIES (path '{}')"])
-def test_no_option_of_a_table_is_handed_on(spark, path, options):
+def test_options_of_a_table_are_not_passed(spark, path, options):
     """If Spark passes one on, docs/spark.md and the error text can recommend it."""
     with open_log(path) as log:
         log.create(1)
@@ -323,7 +323,7 @@ def test_no_option_of_a_table_is_handed_on(spark, path, options):
         message = refused(OptionError, lambda: spark.table("t").collect())
     finally:
         spark.sql("DROP TABLE t")
-    assert "Spark hands on no option of a table" in message
+    assert "Spark does not pass the options of a table" in message
 
 
 @pytest.mark.parametrize("atomic", ["true", "load"])
@@ -363,7 +363,7 @@ def test_write_to_a_table_appends(spark, path):
     assert [row["value"] for row in rows_of(path)] == [b"b"]
 
 
-def test_routed_rows_in_front_of_others_are_refused_and_what_was_appended_stays(spark, flights, path):
+def test_routed_rows_before_others_are_rejected_and_appended_rows_stay(spark, flights, path):
     options: dict[str, str | float] = {"path": path, "partitions": 2, "job": "load"}
     routed, others = route(flights, options), flights.withColumn("partition", sf.lit(0))
     refused(NotRoutedError, lambda: save(routed.union(others), path, job="load", partitions=2))

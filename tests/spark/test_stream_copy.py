@@ -135,7 +135,7 @@ def test_copy_fails_at_a_timestamp_that_it_would_change(copy, topics):
     assert b"b" not in [row["value"] for _, row in rows_in(topics[1])]
 
 
-def test_how_far_a_copy_is_behind():
+def test_lag_of_a_copy():
     def at(**offsets):
         return json.dumps({"flights": {"log_id": "x", "layout_epoch": 0, "offsets": offsets}})
 
@@ -143,7 +143,7 @@ def test_how_far_a_copy_is_behind():
     assert records_behind({"endOffset": at(**{"0": 5}), "latestOffset": None}) == 0
 
 
-def test_a_batch_is_bounded_unless_the_call_says_otherwise(capsys):
+def test_batch_is_limited_by_default(capsys):
     needed = ["--from", "a", "--to", "b", "--job", "copy", "--checkpoint", "c"]
     read = reading_options(parse_arguments(needed, "stream_copy.py"))
     assert read == {

@@ -66,7 +66,7 @@ def batches(reader, start):
 @pytest.mark.parametrize(
     "address", ["embedded", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.full])], indirect=True
 )
-def test_each_key_comes_in_its_order_from_2_to_16_partitions_under_load(address):
+def test_keys_stay_in_order_from_2_to_16_partitions_under_load(address):
     count = 15
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     commands = [[sys.executable, str(WRITER), address, name, str(count)] for name in ("a", "b")]
@@ -98,7 +98,7 @@ def test_each_key_comes_in_its_order_from_2_to_16_partitions_under_load(address)
     assert max(used) >= 8
 
 
-def test_what_is_new_is_read_behind_all_that_came_before(address):
+def test_new_partitions_are_read_after_all_older_records(address):
     with open_log(address) as log:
         append_foreign(log, 0, *"ab")
         append_foreign(log, 1, "c")
@@ -116,7 +116,7 @@ def test_what_is_new_is_read_behind_all_that_came_before(address):
     assert "held" not in end[log.topic]
 
 
-def test_a_stream_that_is_stopped_at_a_threshold_goes_on_in_order(log, reader):
+def test_stream_stopped_at_a_threshold_resumes_in_order(log, reader):
     append_foreign(log, 0, *"abc")
     append_foreign(log, 1, "d")
     expand_log(log, 4)
@@ -131,7 +131,7 @@ def test_a_stream_that_is_stopped_at_a_threshold_goes_on_in_order(log, reader):
     assert "held" not in end["flights"]
 
 
-def test_a_stream_that_begins_behind_the_thresholds_reads_everything(log, reader):
+def test_stream_that_begins_after_the_thresholds_reads_all(log, reader):
     append_foreign(log, 0, "a")
     expand_log(log, 4)
     start = reader(startingoffsets="latest").initialOffset()
@@ -151,7 +151,7 @@ def test_where_keys_move_among_the_old_partitions_these_are_held_at_their_thresh
 
 
 @pytest.mark.parametrize("partitions", [3, 4])
-def test_with_isolation_load_a_whole_load_behind_an_expansion_comes_in_one_batch(address, partitions):
+def test_atomic_load_after_an_expansion_is_in_one_batch(address, partitions):
     with open_log(address) as log:
         append_foreign(log, 0, "a")
         append_foreign(log, 1, "b")
@@ -170,7 +170,7 @@ def append_whole(log):
 
 
 @pytest.mark.parametrize("assigned", [(), (0, 1)])
-def test_a_read_that_an_expansion_comes_into_has_all_or_nothing_of_a_load(path, log, monkeypatch, assigned):
+def test_read_during_an_expansion_has_all_or_nothing_of_a_load(path, log, monkeypatch, assigned):
     options = parse_read({"path": path, **({"assign": json.dumps({"flights": assigned})} if assigned else {})})
     with open_log(path) as other:
         changing = ExpandedMeanwhile(other, lambda: (expand_log(log, 4), append_whole(log)))
@@ -211,7 +211,7 @@ class ExpandedMeanwhile:
 
 
 @pytest.mark.parametrize("batches_before", [0, 1])
-def test_an_expansion_that_is_over_within_one_look_is_noticed(log, reader, monkeypatch, batches_before):
+def test_expansion_within_one_read_is_detected(log, reader, monkeypatch, batches_before):
     append_foreign(log, 0, "a")
     one = reader(maxoffsetspertrigger="9")
     end = one.initialOffset()

@@ -38,7 +38,7 @@ SEEN = {"flights": state((0, 10), (5, 20))}
         (stream(7, epoch=1), {"flights": state((0, 10), (0, 3))}, [(0, 7, 10), (1, 0, 3)]),
     ],
 )
-def test_what_there_is_to_read(start, seen, found):
+def test_available_ranges(start, seen, found):
     ranges = available(start, seen, fail_on_data_loss=True)
     assert parts(ranges) == [("flights", *each) for each in found]
 
@@ -54,7 +54,7 @@ def test_a_topic_that_is_new_is_read_from_its_start():
     [
         (stream(0, 5, log_id="B"), "topic flights was deleted and recreated"),
         (stream(11, 5), "partition 0 of topic flights ends at 10, and the stream has read it up to 11"),
-        (stream(0, 5, epoch=3), "partitions are gone"),
+        (stream(0, 5, epoch=3), "partitions were removed"),
     ],
 )
 def test_another_or_a_shorter_log_is_an_error_in_any_case(start, said, strict):
@@ -72,7 +72,7 @@ def test_another_or_a_shorter_log_is_an_error_in_any_case(start, said, strict):
         (stream(0, topic="gone"), LogNotFoundError, "topic gone", [(0, 0, 10), (1, 5, 20)]),
     ],
 )
-def test_what_is_gone_is_an_error_unless_that_is_allowed(start, kind, said, left):
+def test_data_loss_is_an_error_unless_allowed(start, kind, said, left):
     with pytest.raises(kind) as refused:
         available(start, SEEN, fail_on_data_loss=True)
     assert said in str(refused.value)
@@ -90,7 +90,7 @@ def test_where_a_batch_ends():
     assert advanced(stream(0, 0), SEEN, lost, 5) == stream(2, 8)
 
 
-def test_what_is_absent_in_one_look_is_not_read_again_when_it_comes_back():
+def test_partition_absent_in_one_read_is_not_read_twice():
     both = {**SEEN, "more": state((0, 3), log_id="B")}
     start = StreamOffsets(stream(7, 20).logs | stream(2, log_id="B", topic="more").logs)
     without = {"flights": LogState("A", 2, {0: Bounds(0, 10)})}
@@ -141,13 +141,13 @@ def test_partitions_take_turns_below_the_limit_of_one_each():
     assert turns == [0, 1, 2, 3, 0, 1, 2, 0]
 
 
-def test_what_a_batch_holds():
+def test_ranges_of_a_batch():
     assert parts(between(stream(0, 5), stream(2, 5))) == [("flights", 0, 0, 2)]
     assert parts(between(stream(0), stream(0, 3))) == [("flights", 1, 0, 3)]
     assert between(StreamOffsets({}), StreamOffsets({})) == {}
 
 
-def test_the_end_of_the_first_batch_alone_tells_where_the_stream_began():
+def test_end_of_the_first_batch_has_the_start_of_the_stream():
     first = StreamOffsets.first(SEEN, {TopicPartition("flights", 0): 3, TopicPartition("flights", 1): 6})
     seen = {"flights": state((0, 10), (5, 20), (0, 2)), "more": state((0, 1), log_id="B")}
     end = advanced(first, seen, available(first, seen, fail_on_data_loss=True), 5)
@@ -204,7 +204,7 @@ def test_offsets_are_written_in_one_order():
         [],
     ],
 )
-def test_another_sources_checkpoint_is_told(read):
+def test_checkpoint_of_another_source_is_rejected(read):
     with pytest.raises(FormatError, match="new checkpoint"):
         StreamOffsets.from_json(read)
 

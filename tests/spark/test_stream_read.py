@@ -48,7 +48,7 @@ def test_a_stream_reads_each_record_once_through_limits_and_restarts(stream, log
     assert stream.values() == [*"abcdefghijklmnop"]
 
 
-def test_a_stream_of_1000_partitions_goes_on_where_it_was(spark, path, tmp_path):
+def test_stream_of_1000_partitions_resumes(spark, path, tmp_path):
     with open_log(path) as log:
         log.create(1000)
         stream = Stream(spark, tmp_path / "query", path=path, startingOffsets="earliest")
@@ -86,7 +86,7 @@ def test_few_records_wait_for_more_up_to_the_delay(stream, log):
         assert stream.values() == [*"abc"]
 
 
-def test_what_came_while_the_first_batch_failed_is_read(spark, path, tmp_path, log):
+def test_records_during_a_failed_first_batch_are_read(spark, path, tmp_path, log):
     """Spark does not record the start of a stream that begins at the latest offsets."""
     append_foreign(log, 0, *"ab")
     query = Stream(spark, tmp_path / "query", path=path)  # startingOffsets is latest for a stream
@@ -105,7 +105,7 @@ def test_what_came_while_the_first_batch_failed_is_read(spark, path, tmp_path, l
     assert query.values() == [*"cde"]
 
 
-def test_a_query_that_died_in_its_first_batch_goes_on_though_partitions_were_added(spark, path, tmp_path, log):
+def test_query_resumes_its_first_batch_after_an_expansion(spark, path, tmp_path, log):
     append_foreign(log, 0, *"abc")
     query = Stream(spark, tmp_path / "query", path=path, startingOffsets='{"flights": {"0": 1, "1": 0}}')
     assert query.run() == [2]
@@ -118,7 +118,7 @@ def test_a_query_that_died_in_its_first_batch_goes_on_though_partitions_were_add
     assert query.values() == [*"bcd"]
 
 
-def test_what_retention_removed(stream, log):
+def test_records_removed_by_retention(stream, log):
     for values in ("ab", "cd", "ef"):
         append_foreign(log, 0, *values)
     stream.run(maxOffsetsPerTrigger=1)
@@ -132,7 +132,7 @@ def test_what_retention_removed(stream, log):
     assert stream.values() == [*"abcdefkl"]
 
 
-def test_another_log_at_the_same_place_is_told(stream, log, path):
+def test_another_log_at_the_same_address_is_reported(stream, log, path):
     append_foreign(log, 0, *"ab")
     stream.run()
     shutil.rmtree(path)
@@ -144,7 +144,7 @@ def test_another_log_at_the_same_place_is_told(stream, log, path):
     assert stream.values() == [*"ab"]
 
 
-def test_a_batch_that_was_planned_and_not_written_holds_what_was_planned(stream, log):
+def test_planned_batch_keeps_its_range(stream, log):
     append_foreign(log, 0, *"abcd")
     assert stream.run(maxOffsetsPerTrigger=2) == [2, 2]
     # Simulate a driver that died before the sink and the checkpoint recorded the last batch.

@@ -89,7 +89,7 @@ def test_a_first_batch_that_was_planned_is_run_where_none_could_begin_now(reader
         again.latestOffset(nowhere, ALL)
 
 
-def test_what_retention_took_of_a_first_batch_is_told(reader, log):
+def test_removed_records_of_a_first_batch_are_reported(reader, log):
     append_foreign(log, 0, *"ab")
     append_foreign(log, 0, *"cd")
     first = reader(startingoffsets="earliest")
@@ -104,7 +104,7 @@ def test_what_retention_took_of_a_first_batch_is_told(reader, log):
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_what_retention_took_just_before_a_task_reads_is_told(reader, log, strict):
+def test_records_removed_before_a_task_reads_are_reported(reader, log, strict):
     append_foreign(log, 0, *"ab")
     append_foreign(log, 0, *"cd")
     one = reader(startingoffsets="earliest", failondataloss=str(strict).lower())
@@ -119,7 +119,7 @@ def test_what_retention_took_just_before_a_task_reads_is_told(reader, log, stric
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_what_retention_took_while_a_task_reads_is_told(reader, log, strict):
+def test_records_removed_during_a_read_are_reported(reader, log, strict):
     for values in ("ab", "c", "de", "f", "g"):
         append_foreign(log, 0, *values)
     one = reader(startingoffsets="earliest", failondataloss=str(strict).lower())
@@ -137,17 +137,17 @@ def test_what_retention_took_while_a_task_reads_is_told(reader, log, strict):
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_what_a_log_lost_before_a_task_reads_is_told(reader, log, path, strict):
+def test_records_lost_before_a_task_reads_are_reported(reader, log, path, strict):
     append_foreign(log, 0, *"ab")
     append_foreign(log, 0, *"cd")
     one = reader(startingoffsets="earliest", failondataloss=str(strict).lower())
     part = planned(one)
     Path(path, paths.chunk(0, 2)).unlink()
-    with pytest.raises(TruncatedError, match=r"ends at 2, and it is to be read up to offset 4, .* lost records"):
+    with pytest.raises(TruncatedError, match=r"ends at 2, but the read was planned up to offset 4, .* lost records"):
         list(one.read(part))
 
 
-def test_a_planned_batch_of_a_log_that_is_gone_is_empty_where_loss_is_allowed(reader, log, path):
+def test_planned_batch_of_a_deleted_log_is_empty_if_loss_is_allowed(reader, log, path):
     append_foreign(log, 0, *"ab")
     first = reader(startingoffsets="earliest")
     end = first.latestOffset(first.initialOffset(), ALL)
@@ -172,7 +172,7 @@ def test_a_log_that_never_was_there_is_no_loss(tmp_path):
         one.latestOffset(one.initialOffset(), ALL)
 
 
-def test_what_is_available_now_ends_where_it_was_prepared(reader, log):
+def test_available_now_ends_at_the_prepared_offsets(reader, log):
     append_foreign(log, 0, *"ab")
     one = reader(startingoffsets="earliest", minoffsetspertrigger="9")
     one.prepareForTriggerAvailableNow()
@@ -190,7 +190,7 @@ def test_what_is_available_now_ends_where_it_was_prepared(reader, log):
     assert at_the_latest.latestOffset(start, ALL) == start
 
 
-def test_that_a_log_is_shorter_is_not_believed_before_another_look(reader, log, monkeypatch):
+def test_shorter_log_is_confirmed_by_a_second_read(reader, log, monkeypatch):
     append_foreign(log, 0, *"ab")
     one = reader(startingoffsets="earliest")
     end = one.latestOffset(one.initialOffset(), ALL)
@@ -227,7 +227,7 @@ def test_partitions_without_new_records_cost_no_task(tmp_path):
         assert ranges == [(7, 2), (999, 1)]
 
 
-def test_how_far_the_first_batch_is_behind(reader, log):
+def test_lag_of_the_first_batch(reader, log):
     append_foreign(log, 0, *"abcde")
     one = reader(startingoffsets="earliest", maxoffsetspertrigger="2")
     end = one.latestOffset(one.initialOffset(), one.getDefaultReadLimit())

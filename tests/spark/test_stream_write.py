@@ -88,7 +88,7 @@ def test_batches_are_appended_once_through_restarts_and_replays(source, checkpoi
 
 
 @pytest.mark.parametrize("now", ["elsewhere", "nowhere"])
-def test_a_row_that_comes_again_in_another_partition_is_noticed(source, checkpoint, path, now):
+def test_replayed_row_in_another_partition_is_detected(source, checkpoint, path, now):
     options = {"path": path, "partitions": 2, "job": "copy", "routed": "true"}
     routed = source.stream().withColumn("partition", sf.col("key").cast("int")).repartition("partition")
     source.add("a", "0")
@@ -119,9 +119,7 @@ def test_a_checkpoint_that_was_put_back_and_then_restored_doubles_no_row(source,
     assert values_of(path) == sorted(rows)
 
 
-def test_two_queries_of_one_name_append_nothing_of_one_and_a_refused_batch_tells_what_is_there(
-    source, checkpoint, path
-):
+def test_second_query_of_a_name_is_rejected_with_existing_rows(source, checkpoint, path):
     options = {"path": path, "partitions": 2, "job": "copy", "routed": "true"}
     routed = by_key(source.stream())
     rows = source.add("a", "1")
@@ -138,7 +136,7 @@ def test_two_queries_of_one_name_append_nothing_of_one_and_a_refused_batch_tells
     assert values_of(path) == [*rows, "a-001"]
 
 
-def test_a_sole_writer_stops_at_a_foreign_record_and_goes_on_from_given_offsets(source, checkpoint, path, spark):
+def test_sole_writer_stops_at_a_foreign_record_and_resumes(source, checkpoint, path, spark):
     options = {"path": path, "partitions": 1, "job": "copy", "expectedOffsets": "end"}
     routed = route(source.stream(), options)
     rows = source.add("a", *keys(3))
@@ -231,7 +229,7 @@ def test_query_and_batches_of_an_unknown_query_are_not_mixed(source, checkpoint,
     assert values_of(path) == rows
 
 
-def test_what_is_refused_says_what_to_do(source, checkpoint, path, spark):
+def test_rejections_name_the_fix(source, checkpoint, path, spark):
     options = {"path": path, "job": "copy", "maxRecordsPerChunk": 4}
     with open_log(path) as log:
         log.create(1)
@@ -325,7 +323,7 @@ def test_only_the_writer_of_tasks_is_planned(spark, source, checkpoint, path):
     assert Path(f"{path}-writers").read_text().split() == ["BatchTask", "Sink"]
 
 
-def test_a_writer_that_is_asked_to_commit_only_writes_nothing(path, monkeypatch):
+def test_writer_for_commits_only_writes_nothing(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspark.sql.worker.python_streaming_sink_runner", ModuleType("runner"))
     columns = StructType([StructField("value", StringType()), StructField("partition", IntegerType())])
     source = ConditionalLogSource({"path": path, "partitions": "2", "job": "copy", "routed": "true"})
@@ -337,7 +335,7 @@ def test_a_writer_that_is_asked_to_commit_only_writes_nothing(path, monkeypatch)
         log.layout()
 
 
-def test_what_the_log_says_of_itself_limits_each_batch_and_is_told_when_the_stream_begins(path, monkeypatch):
+def test_preflight_limits_each_batch_and_is_reported_once(path, monkeypatch):
     with open_log(path) as log:
         log.create(1)
     columns = StructType([StructField("key", StringType()), StructField("value", StringType())])

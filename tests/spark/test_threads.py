@@ -67,7 +67,7 @@ def test_threads_write_bootstrap_and_read_at_the_same_time(spark, path, kind):
 
 
 @pytest.mark.parametrize("first", ["bootstrap", "verify_log", "append_if_unchanged", "stream_copy"])
-def test_each_of_ours_may_come_first_in_a_new_thread(spark, path, tmp_path, first, capsys):
+def test_each_function_works_first_in_a_new_thread(spark, path, tmp_path, first, capsys):
     with open_log(path) as log:
         log.create(2)
     rows = numbers(spark, 0).withColumn("expected_offset", sf.lit(0).cast("bigint"))

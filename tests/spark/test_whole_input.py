@@ -42,7 +42,7 @@ def stream_of(*numbers):
     return os.fdopen(read, "rb")
 
 
-def test_the_end_is_told_whatever_the_worker_calls_its_stream(in_task):
+def test_end_of_input_does_not_depend_on_variable_names(in_task):
     seen: list[str] = []
     with stream_of(SpecialLengths.END_OF_STREAM) as stream:
         run(worker, stream, seen)
@@ -82,5 +82,5 @@ def test_a_worker_of_another_kind_is_refused_before_the_first_row(in_task):
     assert seen == []
 
 
-def test_without_a_task_there_is_nothing_to_tell():
+def test_input_without_a_task_is_complete():
     assert list(whole_input(iter(BATCHES))) == BATCHES

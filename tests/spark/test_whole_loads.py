@@ -60,7 +60,7 @@ def test_refused_in_one_partition_it_leaves_nothing_in_the_other(spark, log, pat
     assert spark.read.format("conditional-log").load(path).count() == ROWS + 2
 
 
-def test_a_partition_that_it_only_looked_at_has_to_be_as_expected_when_it_is_decided(spark, log, path):
+def test_partition_without_rows_is_checked_at_the_commit(spark, log, path):
     one = spark.createDataFrame([("ann", b"a")], KEYED)  # in partition 0
     append_foreign(log, 1, "somebody")
     error = refused(one, path, job="mine", expectedOffsets='{"0": 0, "1": 0}')
@@ -72,7 +72,7 @@ def test_a_partition_that_it_only_looked_at_has_to_be_as_expected_when_it_is_dec
     assert sorted(bytes(row.value) for row in rows) == [b"a", b"next", b"somebody"]
 
 
-def test_who_comes_in_between_leaves_all_or_nothing_of_it(spark, log, path):
+def test_interleaved_writer_leaves_all_or_nothing(spark, log, path):
     """If another writer appends to one partition after the load is planned, the load appends all rows or none."""
     coming = threading.Event()
 
@@ -96,7 +96,7 @@ def test_who_comes_in_between_leaves_all_or_nothing_of_it(spark, log, path):
     assert isinstance(told, ConflictError) if rows == 0 else (told is None and rows == ROWS)
 
 
-def test_a_task_that_fails_leaves_nothing_and_the_same_job_begins_anew(spark, log, path):
+def test_failed_task_leaves_nothing_and_the_job_restarts(spark, log, path):
     # Fail after the shuffle: Spark has planned the load by then.
     failing = sf.when(sf.col("key") == "a1999", sf.raise_error(sf.lit("out of order"))).otherwise(sf.col("value"))
     options = {"path": path, "job": "mine", "atomic": "load"}
@@ -107,7 +107,7 @@ def test_a_task_that_fails_leaves_nothing_and_the_same_job_begins_anew(spark, lo
     assert job_progress(log, "mine") == ()
     plan = log.plan("mine")
     assert plan is not None
-    assert with_group(log, plan).group.endswith(".1"), "what it began was aborted"
+    assert with_group(log, plan).group.endswith(".1"), "its transaction was aborted"
     save(rows_of(spark, "a"), path, job="mine")
     assert sum(map(len, everything(log).values())) == ROWS
 
@@ -202,14 +202,14 @@ def test_transfers_between_accounts_in_two_partitions_never_change_the_sum(spark
     assert spark.read.format("conditional-log").load(path).count() == len(ACCOUNTS) + 2 * 4 * transfers
 
 
-def test_a_complete_load_appends_nothing_when_it_comes_again(spark, log, path):
+def test_complete_load_appends_nothing_in_a_rerun(spark, log, path):
     for _ in range(2):
         save(rows_of(spark, "a"), path, job="mine")
         assert sum(ends(path)) == ROWS
 
 
 @pytest.mark.parametrize("taken_over", [True, False])
-def test_a_run_that_gives_up_leaves_alone_what_another_run_goes_on_with(log, path, taken_over):
+def test_aborted_run_does_not_abort_the_load_of_another_run(log, path, taken_over):
     """A run aborts like a driver whose task was fenced by the next run of its job."""
     schema = StructType([*KEYED.fields, StructField("partition", IntegerType())])
     options = parse_write({"path": path, "job": "mine", "atomic": "load", "routed": "true"})

@@ -90,7 +90,7 @@ def test_refused_in_one_partition_a_batch_leaves_nothing_in_the_other(source, ch
     assert values_of(address) == sorted([*rows, "x", "y"])
 
 
-def test_a_batch_whose_task_fails_begins_anew(spark, source, checkpoint, address):
+def test_batch_with_a_failed_task_restarts(spark, source, checkpoint, address):
     options = {"path": address, "atomic": "load", "job": "copy"}
     source.add("a", *keys(BATCH))
     broken = source.stream().withColumn(
@@ -137,7 +137,7 @@ def test_on_kafka_a_stream_has_to_be_routed_for_it(source, checkpoint, broker):
     assert values_of(address) == []
 
 
-def test_a_run_that_gives_up_leaves_alone_what_another_run_goes_on_with(path):
+def test_aborted_run_does_not_abort_the_load_of_another_run(path):
     """The first run is a driver that hung while its query was restarted from the checkpoint."""
     schema = StructType([StructField(name, kind) for name, kind in COLUMNS])
     named = {"path": path, "partitions": "2", "job": "copy", "batchId": "0"}

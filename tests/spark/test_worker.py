@@ -54,7 +54,7 @@ def test_a_worker_stays_connected(spec):
 
 
 @pytest.mark.usefixtures("in_worker")
-def test_what_a_worker_has_imported_is_no_garbage_to_look_for(spec):
+def test_imported_modules_are_frozen(spec):
     with open_here(spec):
         assert not gc.get_freeze_count()  # not before all modules that a task needs are imported
     spared = gc.get_freeze_count()
@@ -67,7 +67,7 @@ def test_what_a_worker_has_imported_is_no_garbage_to_look_for(spec):
 
 
 @pytest.mark.usefixtures("in_worker")
-def test_nor_is_what_it_imports_later(spec, monkeypatch):
+def test_later_imports_are_frozen(spec, monkeypatch):
     with open_here(spec):
         pass
     spared = gc.get_freeze_count()
@@ -86,7 +86,7 @@ def test_no_other_program_does_so(spec):
     assert not gc.get_freeze_count()
 
 
-def test_a_log_that_a_broker_does_not_know_yet_is_looked_for_again_however_slow_that_is(spec, monkeypatch):
+def test_unknown_log_is_requested_again_even_if_slow(spec, monkeypatch):
     with KafkaLog(spec) as log:
         log_id = log.layout().log_id
     layout, asked = KafkaLog.layout_now, []
@@ -105,7 +105,7 @@ def test_a_log_that_a_broker_does_not_know_yet_is_looked_for_again_however_slow_
 
 
 @pytest.mark.usefixtures("in_worker")
-def test_who_appends_takes_what_the_task_before_was_told_of_a_log_and_who_reads_asks_anew(spec, monkeypatch):
+def test_appends_reuse_topic_metadata_and_reads_do_not(spec, monkeypatch):
     with open_here(spec) as log:
         log_id = log.layout().log_id
     asked, layout = [], KafkaLog.layout_now

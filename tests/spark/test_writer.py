@@ -220,7 +220,7 @@ def test_a_complete_job_appends_nothing_and_compares(plan, run, path):
     assert (len(keys(path, 0)), len(keys(path, 1))) == (10, 9)
 
 
-def test_a_complete_job_whose_input_changed_tells_of_rows_that_came_beside_it(plan, run, path):
+def test_changed_input_of_a_complete_job_reports_extra_rows(plan, run, path):
     late = plan(partitions="2", expectedoffsets="none")
     run(plan(expectedoffsets="none"), TWO_TASKS[0])
     with pytest.raises(InputChangedError, match=r"partition 0 holds 10 rows .* partitions 1\. .* 19 rows of job"):
@@ -242,7 +242,7 @@ def test_a_complete_job_is_compared_after_its_rows_were_trimmed(plan, run, path)
 
 
 def half_done(plan):
-    """A task that dies when two chunks of it are in."""
+    """A task that is killed after two of its chunks are in the log."""
 
     def dying():
         yield batch(0, range(10))
@@ -253,7 +253,7 @@ def half_done(plan):
         writer.write(dying())
 
 
-def test_a_second_run_resumes_where_the_first_came_to(plan, run, path, monkeypatch):
+def test_second_run_resumes_after_the_first(plan, run, path, monkeypatch):
     monkeypatch.setattr(write_module, "task_number", lambda: 0)
     half_done(plan)
     assert keys(path, 0) == [b"%d" % row for row in range(8)]
@@ -281,7 +281,7 @@ def test_rows_that_vanished_on_resume_are_noticed(plan, run, monkeypatch):
         run(plan())
 
 
-def test_a_stale_write_is_refused_before_any_task_with_all_that_it_takes_to_go_on(plan, run, path):
+def test_stale_write_is_rejected_before_any_task_with_new_offsets(plan, run, path):
     run(plan(partitions="2"), *TWO_TASKS)
     with pytest.raises(ConflictError, match=r"partition 0: .* 3 .*; partition 1: .*Nothing was appended") as caught:
         plan(job="load-2", expectedoffsets='{"0": 3, "1": 4}')
@@ -289,7 +289,7 @@ def test_a_stale_write_is_refused_before_any_task_with_all_that_it_takes_to_go_o
     assert (len(keys(path, 0)), len(keys(path, 1))) == (20, 18)
 
 
-def test_a_conflict_is_reported_once_and_mended_in_one_run_whatever_the_number_of_partitions(plan, run, path):
+def test_conflict_is_reported_once_and_fixed_in_one_run(plan, run, path):
     writer = plan(partitions="2")
     run(plan(job="faster", expectedoffsets="none"), *TWO_TASKS)
     with pytest.raises(ConflictError) as caught:
@@ -302,7 +302,7 @@ def test_a_conflict_is_reported_once_and_mended_in_one_run_whatever_the_number_o
     assert (len(keys(path, 0)), len(keys(path, 1))) == (20, 18)
 
 
-def test_what_appeared_where_a_write_has_no_rows_is_told_when_its_rows_are_there(plan, run, path):
+def test_conflict_in_a_partition_without_rows_reports_appended_rows(plan, run, path):
     writer = plan(partitions="2", expectedoffsets='{"0": 0, "1": 0}')
     run(plan(job="other", expectedoffsets="none"), [batch(1, range(3))])
     with pytest.raises(ConflictError, match=r"partition 1: expected offset 0 .* All 5 that it has are in") as caught:
@@ -312,7 +312,7 @@ def test_what_appeared_where_a_write_has_no_rows_is_told_when_its_rows_are_there
 
 
 @pytest.mark.parametrize("other", [{"expectedoffsets": "none"}, {"compare": "key"}])
-def test_a_half_done_job_that_is_run_otherwise_says_how_many_rows_would_come_again(plan, monkeypatch, other):
+def test_changed_rerun_reports_rows_that_would_be_repeated(plan, monkeypatch, other):
     monkeypatch.setattr(write_module, "task_number", lambda: 0)
     half_done(plan)
     with pytest.raises(
@@ -321,7 +321,7 @@ def test_a_half_done_job_that_is_run_otherwise_says_how_many_rows_would_come_aga
         plan(**other)
 
 
-def test_a_batch_without_batch_id_is_told_of_the_option(plan, run):
+def test_batch_without_batch_id_is_advised_of_the_option(plan, run):
     run(plan(partitions="2"), [])
     with pytest.raises(InputChangedError, match="In foreachBatch, set the option batchId"):
         run(plan(), *TWO_TASKS)
@@ -333,7 +333,7 @@ def test_rows_of_one_partition_in_two_tasks_are_refused_naming_route(plan, run, 
     assert keys(path, 0) == [b"%d" % row for row in range(5)]
 
 
-def test_rows_that_were_moved_behind_route_are_refused_with_what_is_in_the_log(plan, run):
+def test_rows_moved_after_route_are_rejected_with_the_rows_in_the_log(plan, run):
     with pytest.raises(NotRoutedError, match="5 rows of job 'load-1' are in the log and stay"):
         run(plan(partitions="2"), [batch(0, range(5))], [batch(0, range(5, 9))])
 
@@ -356,7 +356,7 @@ def test_a_record_larger_than_a_chunk_is_a_refusal(plan, run, path):
     assert keys(path, 0) == []
 
 
-def test_what_the_log_says_of_itself_limits_the_rows_and_is_told(plan, run, path, monkeypatch):
+def test_preflight_limits_the_rows_and_is_reported(plan, run, path, monkeypatch):
     found = Preflight(max_record_bytes=100, notes=("records are deleted after a week",))
     monkeypatch.setattr(ObjectLog, "preflight", lambda _, **__: found)
     with pytest.warns(LogSettingsWarning, match="after a week"):
@@ -366,7 +366,7 @@ def test_what_the_log_says_of_itself_limits_the_rows_and_is_told(plan, run, path
     assert keys(path, 0) == []
 
 
-def test_a_complete_job_does_not_look_at_the_log_again(plan, run, monkeypatch):
+def test_complete_job_does_not_read_the_log_again(plan, run, monkeypatch):
     run(plan(partitions="2"), *TWO_TASKS)
     monkeypatch.setattr(ObjectLog, "preflight", None)
     run(plan(), *TWO_TASKS)
@@ -378,20 +378,20 @@ def test_a_job_is_not_continued_the_other_way(plan, run):
         plan(expectedoffsets="none")
 
 
-def test_a_log_that_a_worker_does_not_see_is_said_to_be_not_shared(plan, run, path, monkeypatch):
+def test_log_missing_on_a_worker_is_reported_as_not_shared(plan, run, path, monkeypatch):
     monkeypatch.setattr(worker, "_SECOND_LOOK_SECONDS", 0.1)
     writer = plan(partitions="2")
     shutil.rmtree(path)
-    with pytest.raises(LogNotSharedError, match="all workers share"):
+    with pytest.raises(LogNotSharedError, match="All workers need access"):
         run(writer, *TWO_TASKS)
     plan(partitions="2")
-    with pytest.raises(LogNotSharedError, match="all workers share"):
+    with pytest.raises(LogNotSharedError, match="All workers need access"):
         run(writer, *TWO_TASKS)
     assert keys(path, 0) == []
 
 
 @pytest.mark.parametrize("raised", [FencedError("x"), UnknownOutcomeError("x"), StorageError("x")])
-def test_what_another_attempt_can_mend_is_raised(plan, run_task, monkeypatch, raised):
+def test_retryable_error_is_raised(plan, run_task, monkeypatch, raised):
     def failing(*_args, **_kwargs):
         raise raised
 
@@ -410,7 +410,7 @@ def test_an_empty_write_completes_the_job(plan, run, path):
         run(plan(), *TWO_TASKS)
 
 
-def test_abort_claims_nothing_and_takes_what_spark_gives_it(plan, run_task, path):
+def test_abort_claims_nothing_and_accepts_missing_messages(plan, run_task, path):
     writer = plan(partitions="2")
     message = run_task(writer, 0, batch(0, range(3)))
     writer.abort([message, None])
@@ -506,7 +506,7 @@ def test_a_row_that_expects_another_offset_refuses_its_chunk_by_name(plan, run, 
     assert len(keys(path, 1)) == 5, "the rows that the log has are not claimed again"
 
 
-def test_a_row_that_expects_past_the_end_says_that_the_log_may_have_lost_records(plan, run, path):
+def test_expected_offset_past_the_end_reports_possible_loss(plan, run, path):
     plan(partitions="2")
     with pytest.raises(TruncatedError, match="row 0 of the job expects offset 7, but would get 0"):
         run(plan(CLAIMING), [claiming(0, "a", 7)])
@@ -521,14 +521,14 @@ def test_a_row_that_expects_past_the_end_says_that_the_log_may_have_lost_records
         ((0, -2, 2, 3), "row 1 of the partition expects offset -2"),
     ],
 )
-def test_what_can_be_no_claim_is_refused_before_anything_is_appended(plan, run, path, claims, said):
+def test_invalid_expected_offset_is_rejected_before_any_append(plan, run, path, claims, said):
     rows = [claiming(0, "ab", *claims[:2]), claiming(0, "cd", *claims[2:])]
     with pytest.raises(ExpectedOffsetError, match=said):
         run(plan(CLAIMING, partitions="2"), rows)
     assert keys(path, 0) == []
 
 
-def test_rows_that_expect_offsets_are_not_taken_where_no_check_is_made(plan, tmp_path):
+def test_expected_offsets_of_rows_need_a_check(plan, tmp_path):
     with pytest.raises(SchemaError, match=r"checkExpectedOffsets is false .* Drop the column"):
         plan(CLAIMING, partitions="2", checkexpectedoffsets="false")
     with pytest.raises(SchemaError, match=r"a micro-batch has no offsets .* Drop the column"):
@@ -547,7 +547,7 @@ def test_an_atomic_write_is_one_chunk_for_each_partition_or_nothing(plan, run, p
     assert (len(keys(path, 0)), len(keys(path, 1))) == (5, 4)
 
 
-def test_what_was_begun_in_pieces_is_not_ended_in_one(plan, run, path, monkeypatch):
+def test_incomplete_load_is_not_completed_with_atomic(plan, run, path, monkeypatch):
     monkeypatch.setattr(write_module, "task_number", lambda: 0)
     half_done(plan)
     with pytest.raises(JobMismatchError, match="the log has only 8 of the rows of job 'load-1'"):
@@ -557,7 +557,7 @@ def test_what_was_begun_in_pieces_is_not_ended_in_one(plan, run, path, monkeypat
     assert len(keys(path, 0)) == 12
 
 
-def test_a_write_by_key_minds_only_what_happened_to_its_keys(plan, run, path):
+def test_write_by_key_checks_only_its_keys(plan, run, path):
     run(plan(partitions="2"), [batch(0, "ab")], [batch(1, "c")])
     by_key = {"compare": "key", "expectedoffsets": "none"}
     with pytest.raises(ConflictError, match="row 1 of the job expects that key b has no record from offset 0"):

@@ -1,4 +1,4 @@
-"""One broker in the foreground, for trying things out."""
+"""Run one broker in the foreground, for experiments."""
 
 import argparse
 import signal
@@ -12,7 +12,7 @@ from tools.kafka_broker.waiting import end_of
 _WELCOME = """\
 Kafka {version} listens on {bootstrap}. Ctrl-C ends it and removes its data.
 
-Topics are not made by using them. To make one, in another terminal:
+The broker does not create topics automatically. To create one, in another terminal:
 
     {python} - <<'EOF'
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -20,16 +20,16 @@ Topics are not made by using them. To make one, in another terminal:
     admin.create_topics([NewTopic("flights", num_partitions=4)])["flights"].result()
     EOF
 
-Spark and every other client reach it by kafka.bootstrap.servers={bootstrap}
+Spark and other clients connect with kafka.bootstrap.servers={bootstrap}
 """
 
 
 def main() -> int:
     """Run a broker until Ctrl-C, SIGTERM or its own exit. With ``--jars-only``, only download its jars."""
     parser = argparse.ArgumentParser(description=__doc__)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--conf", type=Path, help="the folder with server.properties and log4j2.properties")
-    what.add_argument("--jars-only", action="store_true", help="download what a broker needs, and start none")
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--conf", type=Path, help="the folder with server.properties and log4j2.properties")
+    mode.add_argument("--jars-only", action="store_true", help="download the jars of a broker, and start none")
     arguments = parser.parse_args()
     if arguments.jars_only:
         kafka_jars()
@@ -44,10 +44,10 @@ def _serve(conf: Path) -> int:
             welcome = _WELCOME.format(version=KAFKA_VERSION, bootstrap=broker.bootstrap, python=sys.executable)
             print(welcome, flush=True)
             broker.node(1).wait()
-            print(f"The broker ended by itself:\n{end_of(broker.node(1).output)}", file=sys.stderr)
+            print(f"The broker exited:\n{end_of(broker.node(1).output)}", file=sys.stderr)
             return 1
     except KeyboardInterrupt:
-        print("\nThe broker is gone, and its data.")
+        print("\nThe broker has stopped, and its data is removed.")
         return 0
 
 

@@ -12,7 +12,7 @@ _IVY_FILE = f"""\
   <info organisation="spark_cas" module="spark-connector"/>
   <dependencies defaultconfmapping="default->default">
     <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="{SPARK_VERSION}" transitive="false"/>
-    <!-- Not available in the same version. Nothing of it is used without delegation tokens. -->
+    <!-- Not available in the same version. It is used only with delegation tokens. -->
     <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.1.0-preview1"
                 transitive="false"/>
     <!-- The ones that it is built with. -->

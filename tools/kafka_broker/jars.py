@@ -109,7 +109,7 @@ def _spark_jars() -> Path:
         raise BrokerFailedError("pyspark is needed: its Ivy resolves Kafka's jars")
     jars = Path(spec.origin).parent / "jars"
     if not any(jars.glob("ivy-*.jar")):
-        raise BrokerFailedError("the full pyspark is needed: pyspark-client brings no Ivy to resolve Kafka's jars")
+        raise BrokerFailedError("Kafka's jars need the full pyspark, because pyspark-client does not contain Ivy")
     return jars
 
 

@@ -30,7 +30,7 @@ ANSWER_SECONDS = 2
 _JVM_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:+ExitOnOutOfMemoryError",
-    "-XX:-UsePerfData",  # a killed process would leave this file behind
+    "-XX:-UsePerfData",  # a killed process does not remove this file
     "-Djava.awt.headless=true",
 )
 _COMPILE_QUICKLY = "-XX:TieredStopAtLevel=1"
@@ -182,9 +182,9 @@ class KafkaNode:
         """Stop the process (SIGSTOP). It keeps its connections but does nothing until `thaw`."""
         process = self._running()
         process.send_signal(signal.SIGSTOP)
-        look = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        status = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
         wait_until(
-            lambda: os.waitid(os.P_PID, process.pid, look) is not None,
+            lambda: os.waitid(os.P_PID, process.pid, status) is not None,
             SIGNAL_SECONDS,
             lambda: f"node {self.id} did not stop",
         )

@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class RedirectTo:
-    """The client has to send its request to this node, which responds."""
+    """The client must send its request to this node, which responds."""
 
     address: str
 

@@ -54,7 +54,7 @@ def kafka_spec(
     try:
         servers = check_servers(servers)
     except ValueError as expected:
-        raise OptionError(f"the address of the brokers must be {expected}; what was given is not.") from None
+        raise OptionError(f"the address of the brokers must be {expected}, but is not.") from None
     pairs = librdkafka_settings(settings)
     check_transport(servers, pairs)
     return KafkaSpec(

@@ -108,9 +108,9 @@ def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float, se
 
 def _open_transaction(at: TopicPartition, end: int, timeout_seconds: float) -> UndecidedError:
     return UndecidedError(
-        f"partition {at.partition} of topic {at.topic}: a transaction has been open from offset {end} on for "
-        f"more than {timeout_seconds:.0f} s, so what lies behind it is undecided. Wait until it ends, or find its "
-        f"writer with kafka-transactions.sh describe-producers and abort it."
+        f"partition {at.partition} of topic {at.topic}: a transaction has been open at offset {end} for more "
+        f"than {timeout_seconds:.0f} s, and blocks readers of later records. Wait until it ends, or find its writer "
+        f"with kafka-transactions.sh describe-producers and abort it."
     )
 
 

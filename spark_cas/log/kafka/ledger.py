@@ -83,7 +83,7 @@ def _decode(metadata: str | None, log_id: str) -> Progress | None:
         return progress_from_json(json.dumps(fields["progress"]))
     except (KeyError, TypeError, ValueError):
         raise FormatError(
-            "the ledger of the job holds something that spark_cas did not write: another program commits offsets "
-            "to its group. Nothing was appended now. How many rows of the job are in the log is not known any more: "
-            "read it, and write what it does not hold yet, and no more, under another job name."
+            "the ledger of the job has an entry that spark_cas did not write, because another program commits "
+            "offsets to its group. Nothing was appended now, and the number of rows of the job in the log is "
+            "unknown. Read the log, and write only the missing rows, under another job name."
         ) from None

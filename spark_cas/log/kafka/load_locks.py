@@ -93,6 +93,6 @@ def _decode(text: str) -> LoadLocks:
         return load_locks_from_json(zlib.decompress(base64.b64decode(text)))
     except (ValueError, zlib.error):
         raise FormatError(
-            "the locks of the log are not what this spark_cas writes: another program commits offsets to its "
-            "group, or a newer version did."
+            "the locks of the log are not in the format of this spark_cas. Either a newer version wrote them, or "
+            "another program commits offsets to the group."
         ) from None

@@ -194,8 +194,8 @@ def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
 
 def _not_seen(topic: str) -> str:
     return (
-        f"the settings of topic {topic} may not be seen by this user (the ACL DescribeConfigs on the topic allows "
-        f"it): record sizes, retention and replication were not checked, and it is treated as if it were compacted"
+        f"this user may not read the settings of topic {topic}, which needs the ACL DescribeConfigs on the topic. "
+        f"Record sizes, retention and replication were not checked, and the topic is handled as a compacted one"
     )
 
 

@@ -76,7 +76,7 @@ def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: 
     if not _can_go_on(log, newest) or earlier != _with_rows_of(newest, found):
         raise LayoutChangedError(
             f"job {job!r} was planned for layout epoch {newest.layout_epoch}, but the log now has epoch "
-            f"{layout.epoch}: partitions were added. Nothing was appended now, what is visible of the job stays. "
+            f"{layout.epoch}: partitions were added. Nothing was appended now, and visible rows of the job stay. "
             f"{AFTER_EXPANSION}"
         )
     for partition, progress in enumerate(found):
@@ -115,8 +115,8 @@ def require_rest_of(job: str, plan: Plan) -> None:
     """Raise JobMismatchError if the plan with the name of a load's remaining rows belongs to another job."""
     if plan.continues != job:
         raise JobMismatchError(
-            f"the rest of job {job!r} would be job {plan.job!r}, and that is the name of another one. Nothing was "
-            f"appended. Read the log, and write what it does not hold yet under another job name."
+            f"the remaining rows of job {job!r} need the job name {plan.job!r}, which another job has. Nothing was "
+            f"appended. Read the log, and write the missing rows under another job name."
         )
 
 

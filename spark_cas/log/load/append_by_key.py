@@ -57,7 +57,7 @@ class KeyedAppends:
             except (TrimmedError, ValueError):
                 if self._log.bounds(self._partition).start_offset == look.bounds.start_offset:
                     raise
-                cause = "each time what was to be read had just been trimmed"
+                cause = "the log was trimmed during each read"
                 continue
             if refusal is not None:
                 return self._overtaken(claim) or refusal, claim

@@ -156,11 +156,11 @@ class _BlindLoad:
             case LayoutChanged(planned, actual):
                 return LayoutChangedError(
                     f"partition {self._partition}: the rows were routed for layout epoch {planned}, and the log has, "
-                    f"or is being given, epoch {actual}: partitions are added. {remains} So read the log, route what "
-                    f"it does not hold yet, and write that."
+                    f"or is being given, epoch {actual}: partitions are added. {remains} Read the log, "
+                    f"then route and write the missing rows."
                 )
             case Unknown(cause):
                 return UnknownOutcomeError(
-                    f"partition {self._partition}: it is not known what became of the last rows: {cause}. {remains}"
+                    f"partition {self._partition}: the commit status of the last rows is unknown: {cause}. {remains}"
                 )
         return error_of(outcome, self._partition)

@@ -424,7 +424,7 @@ class _BatchLoad:
     def _changed(self, held: BatchProgress, records: pa.Table) -> InputChangedError:
         return InputChangedError(
             f"partition {self._partition}: the replay of batch {self._batch.id} of job {self._claim.plan.job!r} has "
-            f"other rows: the log has {held.rows} rows of the batch, and they are not among the {records.num_rows} "
+            f"other rows. The log has {held.rows} rows of the batch, and they are not among the {records.num_rows} "
             f"rows of the replay, or cannot be distinguished from records of other writers. Nothing more was "
             f"appended. {_FIX}"
         )

@@ -201,8 +201,8 @@ def _mismatch(
         return _look(log, partition, expected, again, progress)
     except ValueError:
         raise StorageError(
-            f"partition {partition}: it was told to end at offset {again.end_offset}, and then to end before that. "
-            f"What it holds of the job stays. Run the same job again when all replicas of the log are in step."
+            f"partition {partition}: brokers reported the end offset {again.end_offset}, then a lower one. Existing "
+            f"rows of the job stay. Run the same job again when all replicas of the log are in sync."
         ) from None
 
 

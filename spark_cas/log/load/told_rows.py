@@ -6,8 +6,8 @@ from spark_cas.core.refusal import told_rows
 from spark_cas.log import clock
 
 _FORGETS = (
-    "It began days ago, and a topic's ledger forgets in time, so there may be more: look first whether what is new "
-    "is its own."
+    "It began days ago, and the ledger of a topic expires, so there may be more. Check first whether the new records "
+    "are those of the job."
 )
 
 

@@ -28,9 +28,9 @@ def refuse_by_key(plan: Plan) -> None:
     """Raise OptionError for a load that cannot be atomic."""
     if plan.whole and plan.by_key and not plan.round_of:
         raise OptionError(
-            "options atomic=load and compare=key do not go together: a partition of such a load is appended in "
-            "pieces, each of which others may come in front of. Nothing was appended. Leave out the one or the "
-            "other, or use append_if_unchanged, which takes both."
+            "options atomic=load and compare=key cannot be combined: the load appends a partition in several chunks, "
+            "and other writers may append before each of them. Nothing was appended. Remove one of the options, or "
+            "use append_if_unchanged, which supports both."
         )
 
 
@@ -126,19 +126,17 @@ def commit_group(log: Backend, plan: Plan, results: Iterable[PartitionResult]) -
         raise aborted(plan)
     if held.ends != ends:
         raise InputChangedError(
-            f"{_told(plan)} was committed by another run, whose rows are not where those of this one are. "
-            f"What that run had is visible and stays, and nothing more. Rows that are not among them need another "
-            f"job name."
+            f"{_told(plan)} was committed by another run, whose rows are at other offsets than those of this run. "
+            f"Only the rows of the other run are visible. Other rows need another job name."
         )
 
 
 def aborted(plan: Plan) -> FencedError:
     """Return the error of a run whose group another process aborted."""
     return FencedError(
-        f"{_told(plan)} was aborted before it was complete: by hand, by a load that took it for dead, because "
-        f"partitions were added, or because it was in the way of others and its time of "
-        f"{DECIDE_WITHIN_MS // 60_000} minutes was over. Nothing of it is visible. Run the same job again: it "
-        f"begins anew."
+        f"{_told(plan)} was aborted before it was complete, by a user, by an expansion, by a load that detected no "
+        f"activity of it, or because it blocked other writers for more than {DECIDE_WITHIN_MS // 60_000} minutes. "
+        f"None of its rows is visible. Run the same job again, which loads all rows."
     )
 
 

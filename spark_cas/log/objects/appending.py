@@ -81,9 +81,9 @@ class Appender:
             if self._ahead:
                 if not decided.again(f"job {self._ahead} is not decided"):
                     raise UndecidedError(
-                        f"{doing}: job {self._ahead!r} appends as a whole, and did not come to its end for "
-                        f"{decided.waited:.0f} s. Nothing of this chunk is in the log. Run the same job again once "
-                        f"that one is complete; if nobody runs it any more, 'spark-cas abort {self._ahead}' ends it."
+                        f"{doing}: the atomic load of job {self._ahead!r} was open for {decided.waited:.0f} s. "
+                        f"No row of this chunk is in the log. Run the same job again after the load is complete. If "
+                        f"the load does not run any more, abort it: spark-cas abort {self._ahead}."
                     )
             elif not wait.again("others were faster"):
                 raise StorageError(
@@ -197,7 +197,7 @@ class Appender:
                 raise refused
             # If the store permits neither writes nor reads, as with expired credentials, a retry cannot succeed.
             barred = refused is not None and whose is Found.UNREADABLE
-            if barred or not wait.again("the store did not say whether it took the chunk"):
+            if barred or not wait.again("the store did not report whether it stored the chunk"):
                 return verdict, found, _why_unclear(doing, refused, whose)
 
     def _read_back(self, claim: Claim, mine: StoredChunk) -> tuple[StoredChunk | None, Found]:
@@ -227,7 +227,7 @@ class Appender:
         if in_log is False:
             return self._conflict(claim)
         if in_log is None:
-            return Unknown("the log was trimmed past the chunk, and it cannot be told whether it was in time")
+            return Unknown("the log was trimmed past the chunk, which may have been stored before or after")
         self._chunks.appended(stored)
         self._ledger.appended(stored)
         return Appended(
@@ -284,8 +284,8 @@ class Appender:
 def _why_unclear(doing: str, refused: StorageError | None, whose: Found) -> str:
     """Return the reason why the commit status of a chunk is unknown."""
     if whose is Found.UNREADABLE:
-        said = refused.message if refused else f"{doing}: the store did not say whether it took the chunk."
-        return f"{said} Nor could it be read back"
+        said = refused.message if refused else f"{doing}: the store did not report whether it stored the chunk."
+        return f"{said} It could not be read back"
     if refused:
-        return f"{refused.message} The store does not hold the chunk, but may have taken it in an earlier try"
+        return f"{refused.message} The store does not have the chunk, but may have stored it in an earlier try"
     return f"{doing}: the store neither took the chunk nor holds it"

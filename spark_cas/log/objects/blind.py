@@ -41,6 +41,6 @@ def append_blind(store: RetryingStore, chunks: PartitionChunks, layout: Layout, 
     """
     nothing = (None,) * layout.partitions
     plan = Plan(uuid.uuid4().hex, layout.log_id, layout.epoch, nothing, (0,) * layout.partitions)
-    # A new job name has no earlier progress, whatever the end offset.
+    # A new job name has no earlier progress at any end offset.
     claim = Claim(chunks.number, plan, expected_offset=None, progress=None, end_offset=_NO_END)
     return Appender(store, chunks, _NoLedger(store, chunks)).append(claim, chunk)

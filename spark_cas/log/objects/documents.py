@@ -30,7 +30,7 @@ def decode(data: bytes | memoryview, what: str) -> dict[str, Any]:
         document = json.loads(bytes(data))
         version, checksum, value = document["format"], document["checksum"], document["value"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise FormatError(f"{what} is not what spark_cas writes. Is this directory a log?") from None
+        raise FormatError(f"{what} is not in the format of spark_cas. Check that this directory is a log.") from None
     if version != FORMAT_VERSION:
         raise FormatError(
             f"{what} has format version {version}, and this spark_cas reads version {FORMAT_VERSION}. "

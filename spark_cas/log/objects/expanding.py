@@ -114,7 +114,7 @@ def put_layout(store: RetryingStore, recorded: RecordedLayout) -> None:
 def end_partition(store: RetryingStore, chunks: PartitionChunks, epoch: int) -> int:
     """Append the control chunk of an epoch to a partition, unless it has one, and return the end offset.
 
-    After each put, this function reads the end again, whatever reply the store sent. If another writer appended
+    After each put, this function reads the end again, for every reply of the store. If another writer appended
     first, it retries at the new end.
 
     Raises:

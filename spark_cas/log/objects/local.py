@@ -60,8 +60,8 @@ class LocalFolder:
             _sync_folder(target.parent)
         except OSError as error:
             raise UnknownOutcomeError(
-                f"writing {target}: the disk failed ({os.strerror(error.errno or 0)}) before it had taken the new "
-                f"name. Mend it, then run the same job again."
+                f"writing {target}: the disk failed ({os.strerror(error.errno or 0)}) before it had stored the "
+                f"new name. Fix the disk, then run the same job again."
             ) from None
         return reply
 

@@ -81,8 +81,8 @@ class ObjectLog(ObjectRegistry, Backend):
         if not stored.layouts:
             self._refuse_other_content()
             raise LogNotFoundError(
-                f"there is no log at {self.spec.at()}. Check the address; what makes a log is a write that says how "
-                f"many partitions it gets."
+                f"there is no log at {self.spec.at()}. Check the address. To create a log, write with the option "
+                f"partitions."
             )
         recorded = read_layout(self._store, stored.layouts[-1])
         layout, self._partitioner = recorded.layout, recorded.partitioner
@@ -314,7 +314,7 @@ class ObjectLog(ObjectRegistry, Backend):
                 reply = self._store.create(paths.PROBE, probe)
             if reply is PutReply.CREATED:
                 raise StoreUnsafeError(
-                    "the store overwrote an object although it was asked not to (put-if-absent, If-None-Match: *). "
+                    "the store overwrote an object in spite of put-if-absent (If-None-Match: *). "
                     "Two writers would overwrite each other's rows on it. Nothing was appended. Use a store or a "
                     "version of it that honours conditional puts."
                 )

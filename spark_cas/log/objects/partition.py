@@ -211,7 +211,7 @@ class PartitionChunks:
                     return known
                 raise ChunkDamagedError(
                     f"{paths.chunk(self.number, stored.header.base_offset)}: it was not written after the chunk "
-                    f"that lies before it. A file was replaced; restore both from a copy."
+                    f"before it. A file was replaced; restore both from a copy."
                 )
             known = stored
         return known

@@ -91,5 +91,5 @@ class RetryingStore:
 
 
 def _given_up(error: NotNowError, wait: Wait) -> StorageError:
-    asked = f" It was asked again for {wait.waited:.0f} s." if wait.waited >= 1 else ""
+    asked = f" The request was retried for {wait.waited:.0f} s." if wait.waited >= 1 else ""
     return StorageError(f"{error.message}{asked}")

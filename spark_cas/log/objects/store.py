@@ -110,8 +110,8 @@ def open_store(spec: LogSpec) -> "Store":
     except BaseError:
         # No request was sent yet. The text of the error may contain secrets.
         raise OptionError(
-            f"opening {spec.url}: the store.* options, with what the environment gives, do not fit together or are "
-            f"not complete. docs/options.md lists those that can be given; check account, region and keys."
+            f"opening {spec.url}: the store.* options and the environment variables are inconsistent or incomplete. "
+            f"Check account, region and keys. docs/options.md lists the options."
         ) from None
 
 

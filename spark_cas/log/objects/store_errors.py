@@ -66,7 +66,7 @@ def plain(error: BaseException, doing: str) -> StorageError:
             f"(If-None-Match: *), on which the log rests: then use another store, or a newer version of this one."
         )
     if _NO_ANSWER not in str(error):
-        return StorageError(f"{doing}: what answers is not such a store ({type(error).__name__}). {_CHECK}")
+        return StorageError(f"{doing}: the server at the address is no such store ({type(error).__name__}). {_CHECK}")
     nobody = any(sign in str(error) for sign in _NOBODY_THERE)
     kind = NobodyThereError if nobody else NotNowError
     why = f"the store did not answer ({type(error).__name__})"

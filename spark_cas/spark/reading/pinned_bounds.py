@@ -126,7 +126,7 @@ class PinnedLog:
 
 
 def without_topic(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options but for those that name a topic, which the option ``assign`` replaces."""
+    """Return the options without those that name a topic, which the option ``assign`` replaces."""
     return {name: value for name, value in options.items() if name.lower() not in ("topic", "subscribe")}
 
 

@@ -123,7 +123,6 @@ def _kept_records(
 def _truncated(at: TopicPartition, offsets: OffsetRange, bounds: Bounds) -> TruncatedError:
     """Return the error of a partition that was too short in two reads."""
     return TruncatedError(
-        f"{at} ends at {bounds.end_offset}, and it is to be read up to offset {offsets.end_offset}, which it had "
-        f"when that was planned: the log lost records. Find out why; then read or bootstrap again, a stream with a "
-        f"new checkpoint."
+        f"{at} ends at {bounds.end_offset}, but the read was planned up to offset {offsets.end_offset}: the log lost "
+        f"records. Find the cause, then read or bootstrap again. A stream needs a new checkpoint."
     )

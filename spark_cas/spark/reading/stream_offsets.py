@@ -193,8 +193,8 @@ def check_known(start: StreamOffsets, seen: Seen, topics: Iterable[str]) -> None
     never = sorted(set(topics) - seen.keys() - start.logs.keys())
     if never:
         raise LogNotFoundError(
-            f"there is no topic {', '.join(never)}, and the stream has read nothing of it yet: failOnDataLoss=false "
-            f"is not about that. Mend the name, or create the topic first."
+            f"there is no topic {', '.join(never)}, and the stream has not read it yet, so failOnDataLoss=false does "
+            f"not apply. Correct the name, or create the topic first."
         )
 
 
@@ -213,7 +213,7 @@ def _check_log(topic: str, before: LogOffsets, now: LogState | None, *, fail_on_
         if now.layout_epoch < before.layout_epoch:
             raise TruncatedError(
                 f"topic {topic} has layout epoch {now.layout_epoch}, and the stream has seen epoch "
-                f"{before.layout_epoch}: partitions are gone. Start with a new checkpoint."
+                f"{before.layout_epoch}: partitions were removed. Start with a new checkpoint."
             )
     gone = sorted(before.offsets.keys() - (now.bounds.keys() if now is not None else ()))
     if gone and fail_on_data_loss:

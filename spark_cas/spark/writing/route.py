@@ -65,7 +65,7 @@ def route(
     compute each `Column` for them. Then the options ``atomic=true`` and, on Kafka, ``atomic=load`` are rejected.
 
     If the options name brokers but no topic, the column ``topic`` names the topic of each row, and the write appends
-    to all these topics. Spark computes the rows once more, to find the topics. There can be at most 100.
+    to all these topics. To find the topics, Spark computes the rows a second time. There can be at most 100.
 
     If the options name a job that an expansion interrupted, the rows that it has appended are removed. The remaining
     rows are assigned to the new partitions. This does not apply to Spark Connect, whose client cannot read the log.

@@ -25,7 +25,7 @@ class NotReachedError(Exception):
 
 
 class NoAnswerError(Exception):
-    """The node died or did not answer in time: the request may take effect, now or later."""
+    """The node exited or did not respond before the timeout, so the request may take effect, now or later."""
 
 
 class Caller:

@@ -85,7 +85,7 @@ class Session:
     def end(self, orphaned: Callable[[], bool]) -> None:
         """After the last fault, retry until each shard has served a read.
 
-        If this client writes, also retry until each shard has taken a write.
+        If this client writes, also retry until each shard has accepted a write.
         """
         for shard in range(SHARDS):
             for way in ["get"] if self._only_reads else ["put", "get"]:

@@ -58,8 +58,8 @@ def written(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) ->
             least.update(records)
     for record in most | there:
         if not least[record] <= there[record] <= most[record]:
-            told = f"{least[record]} acknowledged and {most[record] - least[record]} not heard of"
-            yield Violation(WRITTEN, f"{record} is in the log {there[record]} times, of {told}")
+            writes = f"{least[record]} acknowledged writes and {most[record] - least[record]} of unknown outcome"
+            yield Violation(WRITTEN, f"{record} is in the log {there[record]} times, after {writes}")
 
 
 def _record(step: Mapping[str, Any]) -> Record:
@@ -75,7 +75,7 @@ def _versions(told: Operation, records: Sequence[Record], places: Places) -> Ite
         version = told.result["versions"][record.key]
         found = _at(places, record.key, version)
         if found != record:
-            yield Violation(WRITTEN, f"{told.process} was told that {record} is at {version}, and there is {found}")
+            yield Violation(WRITTEN, f"{told.process} received version {version} of {record}; the log has {found}")
 
 
 def _mismatch(told: Operation, places: Places) -> Iterator[Violation]:
@@ -84,5 +84,5 @@ def _mismatch(told: Operation, places: Places) -> Iterator[Violation]:
     found = None if actual is None else _at(places, key, actual)
     had = actual is None or (found is not None and found.key == key and found.value)
     if not had or expected in ([], [actual]):
-        why = f"it expected {expected}, and there is {found}"
-        yield Violation(WRITTEN, f"{told.process} was told that key {key} has version {actual}: {why}")
+        why = f"it expected {expected}, and the log has {found}"
+        yield Violation(WRITTEN, f"{told.process} received a mismatch with version {actual} of key {key}: {why}")

@@ -33,8 +33,8 @@ def streamed(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -
         missing = len(source) - len(set(held))
         if missing:
             violations.append(Violation(STREAMED, f"partition {partition}: {missing} rows of the source are missing"))
-        behind = next((source[at] for before, at in pairwise(held) if at < before), None)
-        if behind is not None:
-            told = f"partition {partition}: {behind} comes after rows that the source has later"
-            violations.append(Violation(STREAMED, told))
+        misplaced = next((source[at] for before, at in pairwise(held) if at < before), None)
+        if misplaced is not None:
+            text = f"partition {partition}: {misplaced} follows rows that are after it in the source"
+            violations.append(Violation(STREAMED, text))
     return violations

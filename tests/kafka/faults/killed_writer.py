@@ -1,6 +1,6 @@
 """A process that loads `ROWS` in chunks, and stops at a step of each chunk until a test kills it.
 
-Each row has a request of its own. Arguments: bootstrap servers, topic, step. The step is one of `STEPS`; any other
+Each row has its own request. Arguments: bootstrap servers, topic, step. The step is one of `STEPS`; any other
 word disables the stop. At the step, the process prints ``here`` and waits for a line on stdin.
 """
 

@@ -38,17 +38,17 @@ def test_readers_see_committed_records_and_no_aborted_ones(broker, topic):
 
 
 @pytest.mark.parametrize("topic", [3], indirect=True)
-def test_a_topic_has_the_partitions_asked_for(broker, topic):
+def test_topic_has_the_requested_partitions(broker, topic):
     assert len(admin_of(broker.bootstrap).list_topics(topic, SECONDS).topics[topic].partitions) == 3
 
 
-def test_topics_are_not_made_by_asking_for_them(broker):
+def test_topics_are_not_created_by_requests(broker):
     assert admin_of(broker.bootstrap).list_topics("misspelt", SECONDS).topics["misspelt"].error is not None
     assert "misspelt" not in admin_of(broker.bootstrap).list_topics(timeout=SECONDS).topics
 
 
 @pytest.mark.parametrize("end", [KafkaNode.kill, *full(KafkaNode.stop)])
-def test_what_was_committed_outlives_the_process(broker, topic, end):
+def test_committed_records_survive_the_process(broker, topic, end):
     append(broker.bootstrap, topic, "a", "b")
     before, address = broker.node(1).pid, broker.bootstrap
     end(broker.node(1))
@@ -89,7 +89,7 @@ def test_a_cluster_outlives_the_leader_of_a_partition(cluster):
     assert committed_values(cluster.bootstrap, topic) == ["a", "b"]
 
 
-def test_a_proxy_can_stand_between_and_nothing_is_left_behind(conf):
+def test_proxied_broker_leaves_nothing(conf):
     settings = {"message.max.bytes": "4321"}
     with held_ports(1) as [advertised], KafkaBroker(conf, settings=settings, advertised_port=advertised) as broker:
         pid, folder = broker.node(1).pid, broker.folder
@@ -115,7 +115,7 @@ def test_a_node_that_is_down_keeps_its_port(conf):
         broker.restart()
 
 
-def test_nothing_is_left_behind_by_a_process_that_is_killed(tmp_path):
+def test_killed_process_leaves_nothing(tmp_path):
     folder = tmp_path / "cluster"
     (folder / "node-1").mkdir(parents=True)
     program = """
@@ -139,7 +139,7 @@ sys.stdin.read()
     wait_until(lambda: not folder.exists(), SECONDS, lambda: f"{folder} is still there")
 
 
-def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(conf):
+def test_broker_that_cannot_start_reports_why_and_leaves_nothing(conf):
     broker = KafkaBroker(conf, settings={"transaction.state.log.num.partitions": "many"})
     with pytest.raises(BrokerFailedError, match="many"), broker:
         pass

@@ -91,7 +91,7 @@ def placed(cluster, *, together):
         ledger = internal_leader(cluster.bootstrap, "__consumer_offsets", spec.group(JOB))
         if (transactions == ledger) == together:
             return spec, transactions, ledger
-    pytest.fail("no name is coordinated as the test needs it: are the leaders of the internal topics spread?")
+    pytest.fail("no group name has a suitable coordinator; check that the leaders of the internal topics are spread")
 
 
 def controller_of(cluster):
@@ -147,7 +147,7 @@ def told_at_last(spec, job, values):
             try:
                 outcome = job.append(table_of(values))
             except StorageError:
-                outcome = Unknown("told as an error")
+                outcome = Unknown("raised as an error")
         if not isinstance(outcome, Unknown) or time.monotonic() > deadline:
             return outcome
 
@@ -195,7 +195,7 @@ def test_a_load_gets_over_the_loss_of_a_node(ready, monkeypatch, fault, role):
 
 
 @pytest.mark.parametrize("role", ["leader", "transactions", *full("ledger", "controller")])
-def test_one_attempt_rides_out_a_node_that_stands_still(ready, monkeypatch, role):
+def test_one_attempt_survives_a_suspended_node(ready, monkeypatch, role):
     spec, transactions, ledger = placed(ready, together=False)
     [leader] = NODES - {transactions, ledger}
     topic_on(ready, spec.topic, [leader, transactions, ledger])
@@ -224,7 +224,7 @@ def test_below_min_insync_nothing_is_acknowledged_until_the_others_are_back(read
         try:
             outcome = job.append(table_of("xyz"))
         except StorageError:
-            outcome = Unknown("told as an error")
+            outcome = Unknown("raised as an error")
         finally:
             for node in NODES - {transactions}:
                 ready.node(node).thaw()
@@ -236,7 +236,7 @@ def test_below_min_insync_nothing_is_acknowledged_until_the_others_are_back(read
     assert committed_values(ready.bootstrap, spec.topic) == [*"abxyzuvw"]
 
 
-def test_acknowledged_records_that_an_unclean_election_lost_are_missed_aloud(ready):
+def test_records_lost_in_an_unclean_election_are_reported(ready):
     spec, transactions, _ = placed(ready, together=True)
     leader, stale = NODES - {transactions}
     unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
@@ -259,7 +259,7 @@ def test_acknowledged_records_that_an_unclean_election_lost_are_missed_aloud(rea
     assert committed_values(ready.bootstrap, spec.topic) == [*"ab"]
 
 
-def test_a_coordinator_that_was_deposed_while_it_stood_still_tells_no_claim_what_was(ready):
+def test_stale_coordinator_gives_no_claim_old_progress(ready):
     """When the broker resumes, it answers the requests that it received while it was frozen.
 
     The job expects no offset, so only its ledger entry shows the rows that it appended.
@@ -278,7 +278,7 @@ def test_a_coordinator_that_was_deposed_while_it_stood_still_tells_no_claim_what
         log.progress(0, JOB)
         ready.node(deposed).freeze()
         try:
-            wait_until(has_moved, SECONDS, lambda: "nobody else coordinates the group")
+            wait_until(has_moved, SECONDS, lambda: "the group has no new coordinator")
             with KafkaLog(spec_of(others, topic, request_seconds=10)) as elsewhere:
                 JobWriter(elsewhere, plan).must_append("b")
             with ThreadPoolExecutor(1) as threads:
@@ -294,7 +294,7 @@ def test_a_coordinator_that_was_deposed_while_it_stood_still_tells_no_claim_what
     assert committed_values(ready.bootstrap, topic) == ["a", "b"]
 
 
-def test_a_leader_that_was_deposed_while_it_stood_still_tells_nobody_where_the_partition_ended(ready):
+def test_stale_leader_does_not_report_end_offset(ready):
     """When the broker resumes, it answers the requests that it received while it was frozen."""
     topic = create_topic(ready.bootstrap)
     deposed = leader_of(ready.bootstrap, topic, 0)
@@ -303,9 +303,7 @@ def test_a_leader_that_was_deposed_while_it_stood_still_tells_nobody_where_the_p
         assert log.bounds(0).end_offset == 0
         ready.node(deposed).freeze()
         try:
-            wait_until(
-                lambda: leader_of(others, topic, 0) not in {-1, deposed}, SECONDS, lambda: "nobody else leads it"
-            )
+            wait_until(lambda: leader_of(others, topic, 0) not in {-1, deposed}, SECONDS, lambda: "no new leader")
             with KafkaLog(spec_of(others, topic, request_seconds=10)) as elsewhere:
                 seen = planned_writer(elsewhere).must_append("a").range.end_offset
             with ThreadPoolExecutor(1) as threads:
@@ -317,7 +315,7 @@ def test_a_leader_that_was_deposed_while_it_stood_still_tells_nobody_where_the_p
             ready.node(deposed).thaw()
 
 
-def test_a_broker_that_stood_still_since_before_the_registry_was_made_hides_nothing_that_is_recorded(ready):
+def test_broker_stalled_before_the_registry_hides_no_plan(ready):
     """When the broker resumes, it answers the earlier request: there is no such topic."""
     topic = create_topic(ready.bootstrap)
     slept = next(iter(NODES - {controller_of(ready)}))

@@ -88,7 +88,7 @@ def go_on(address, topic):
 
 
 @pytest.mark.parametrize("step", ["claim", "sent", "commit", *full("begin", "ledger", "produced", "committed")])
-def test_the_last_committed_record_decides_whatever_step_a_writer_was_killed_at(broker, topic, step):
+def test_last_committed_record_decides_after_a_kill_at_each_step(broker, topic, step):
     with loading(broker.bootstrap, topic, step) as writer:
         if step != "claim":
             writer.stdin.write("go on\n")  # to pass the step of the first chunk
@@ -99,9 +99,7 @@ def test_the_last_committed_record_decides_whatever_step_a_writer_was_killed_at(
 
 
 @pytest.mark.parametrize("kind", [Fault.HOLD_REQUEST, Fault.HOLD_RESPONSE], ids=lambda each: each.name)
-def test_what_was_in_flight_of_a_writer_that_was_killed_comes_to_nothing_when_it_arrives(
-    proxied, proxied_topic, kind
-):
+def test_late_requests_of_a_killed_writer_have_no_effect(proxied, proxied_topic, kind):
     spec = spec_of(proxied.bootstrap, proxied_topic)
     watched = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, times=None, where=by_writer(spec))
     held = proxied.proxy.add(kind, Api.PRODUCE, nth=SEVENTH, where=by_writer(spec))
@@ -138,7 +136,7 @@ ERRORS = [
 ]
 
 
-def test_a_load_goes_on_from_the_last_committed_record_whatever_error_a_client_ends_with(proxied, ended):
+def test_load_resumes_after_each_fatal_client_error(proxied, ended):
     def load_through(case):
         fault, error, _ = case
         topic = create_topic(proxied.direct)

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 REQUEST_SECONDS = 2.0
 
 
-def test_of_a_change_whose_commit_went_wrong_in_the_broker_it_is_learnt_whether_it_was_made(proxied, proxied_topic):
+def test_failed_commit_of_a_lock_change_is_resolved(proxied, proxied_topic):
     spec = spec_of(proxied.bootstrap, proxied_topic)
     changed = LoadLocks().with_lock(LoadLock("job", "run", ((0, 1),), "", 1))
     with KafkaLog(spec) as log:
@@ -27,10 +27,10 @@ def test_of_a_change_whose_commit_went_wrong_in_the_broker_it_is_learnt_whether_
         assert log.put_load_locks(changed)
         failed.met.wait(0)
         assert log.load_locks() == changed
-        assert not log.put_load_locks(LoadLocks(1, ())), "it was made from what is no more"
+        assert not log.put_load_locks(LoadLocks(1, ())), "the change is based on old locks"
 
 
-def test_a_change_is_made_once_a_broker_that_stands_still_goes_on(own_broker, monkeypatch):
+def test_lock_change_completes_after_a_stall(own_broker, monkeypatch):
     """The broker stalls for longer than the timeout of a request."""
     topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
     stop = for_a_while(own_broker.freeze, own_broker.thaw, 2.5 * REQUEST_SECONDS, threads)

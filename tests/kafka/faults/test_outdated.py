@@ -35,7 +35,7 @@ _LATE_SECONDS = 2.0
 """A broker that stalls for half of this time may lose its leadership."""
 
 
-def test_an_end_of_then_refuses_nobody(proxied, proxied_topic):
+def test_old_end_offset_rejects_no_writer(proxied, proxied_topic):
     with (
         KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log,
         KafkaLog(spec_of(proxied.direct, proxied_topic)) as direct,
@@ -49,7 +49,7 @@ def test_an_end_of_then_refuses_nobody(proxied, proxied_topic):
     assert committed_values(proxied.direct, proxied_topic) == ["x", "y"]
 
 
-def test_a_broker_tells_what_was_to_whom_it_was_deposed_for(proxied, proxied_topic):
+def test_old_response_depends_on_the_client(proxied, proxied_topic):
     def outdated(deposed_for):
         return proxied.proxy.add(Fault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None, deposed_for=deposed_for)
 
@@ -71,7 +71,7 @@ def test_a_broker_tells_what_was_to_whom_it_was_deposed_for(proxied, proxied_top
         assert log.bounds(0).end_offset == first
 
 
-def test_an_end_of_then_keeps_nobody_from_reading(proxied, proxied_topic):
+def test_old_end_offset_blocks_no_reader(proxied, proxied_topic):
     with (
         KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log,
         KafkaLog(spec_of(proxied.direct, proxied_topic)) as direct,
@@ -96,13 +96,13 @@ def lagging(proxied, proxied_topic):
     return rule
 
 
-def test_a_partition_that_the_broker_does_not_know_of_yet_is_looked_for_again(proxied, proxied_topic, lagging):
+def test_unknown_partition_is_requested_again(proxied, proxied_topic, lagging):
     with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
         assert log.bounds(1).end_offset == 0
     lagging.told_old.wait(0)
 
 
-def test_no_partition_that_was_seen_is_gone(proxied, proxied_topic, lagging):
+def test_known_partition_does_not_disappear(proxied, proxied_topic, lagging):
     with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
         log.bounds(1)
         proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.METADATA)
@@ -130,7 +130,7 @@ def test_a_read_has_every_partition_that_was_added(proxied, proxied_topic, laggi
     lagging.told_old.wait(0)
 
 
-def test_who_names_a_partition_that_was_added_is_not_told_that_it_is_not_there(proxied, proxied_topic, lagging):
+def test_added_partition_is_not_reported_missing(proxied, proxied_topic, lagging):
     with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
         assert layout_with(log, [1]).partitions == 2
     lagging.told_old.wait(0)
@@ -178,7 +178,7 @@ def _claimed(log, direct):
         pytest.param(_claimed, id="claim"),
     ],
 )
-def test_a_topic_that_the_broker_does_not_know_yet_is_looked_for_again(proxied, unheard, ask):
+def test_unknown_topic_is_requested_again(proxied, unheard, ask):
     with KafkaLog(spec_of(proxied.bootstrap, unheard)) as log, KafkaLog(spec_of(proxied.direct, unheard)) as direct:
         ask(log, direct)
 
@@ -192,7 +192,7 @@ def test_a_topic_that_the_broker_does_not_know_yet_is_looked_for_again(proxied, 
         pytest.param(lambda log: log.offset_since(0, 0), id="offset of a time"),
     ],
 )
-def test_no_topic_that_was_seen_is_gone_at_a_first_look(proxied, unheard, ask):
+def test_known_topic_is_not_missing_after_one_read(proxied, unheard, ask):
     with KafkaLog(spec_of(proxied.bootstrap, unheard)) as log:
         log.layout()
         log.forget_leaders()
@@ -201,7 +201,7 @@ def test_no_topic_that_was_seen_is_gone_at_a_first_look(proxied, unheard, ask):
         ask(log)
 
 
-def test_who_makes_the_topic_is_told_at_once_that_there_is_none(proxied, monkeypatch):
+def test_creator_learns_at_once_that_the_topic_is_missing(proxied, monkeypatch):
     monkeypatch.setattr(asking, "SecondLook", pytest.fail)
     with KafkaLog(spec_of(proxied.direct, f"t-{os.urandom(4).hex()}")) as log:
         with pytest.raises(LogNotFoundError):
@@ -220,11 +220,11 @@ def unheard_registry(proxied, proxied_topic):
     rule.told_old.wait(0)
 
 
-def test_a_registry_that_was_seen_is_not_gone_at_a_first_look(proxied, unheard_registry):
+def test_known_registry_is_not_missing_after_one_read(proxied, unheard_registry):
     spec = unheard_registry
     with KafkaLog(spec) as log, KafkaLog(replace(spec, bootstrap_servers=proxied.direct)) as direct:
         pin_plan(direct, "job", ExpectedOffsets("end"))
-        wait_until(lambda: log.plan("job") is not None, SECONDS, lambda: "it is told for ever what was")
+        wait_until(lambda: log.plan("job") is not None, SECONDS, lambda: "the broker still reports the old state")
         log.layouts()
         plan = pin_plan(direct, "another", ExpectedOffsets("end"))
         expand_log(direct, 2)
@@ -242,7 +242,7 @@ def test_a_registry_that_was_seen_is_not_gone_at_a_first_look(proxied, unheard_r
 def test_a_broker_that_answered_late_is_not_believed_that_there_is_no_registry(proxied, unheard_registry):
     """The broker may have stalled since before the topic was created.
 
-    librdkafka sends requests of its own for missing topics, so the rule holds all requests of this client.
+    librdkafka itself requests missing topics, so the rule holds all requests of this client.
     """
     spec = replace(unheard_registry, client_options=(*unheard_registry.client_options, ("client.id", "late")))
     with KafkaLog(replace(spec, bootstrap_servers=proxied.direct)) as direct:
@@ -279,7 +279,7 @@ def depose(proxied):
     return lambda topic: deposed.add(topic.encode())
 
 
-def test_a_threshold_lies_behind_what_was_acknowledged_whoever_tells_the_end(proxied_topic, direct, log, depose):
+def test_threshold_is_after_acknowledged_records(proxied_topic, direct, log, depose):
     assert log.bounds(0).end_offset == 0
     end = append_foreign(direct, 0, "x").range.end_offset
     intent = direct.begin_expansion(direct.layout(), 2)
@@ -288,7 +288,7 @@ def test_a_threshold_lies_behind_what_was_acknowledged_whoever_tells_the_end(pro
     assert log.end_partition(0, intent) >= end
 
 
-def test_a_barrier_waits_for_a_broker_that_knows_what_was_seen(proxied, proxied_topic, direct, log):
+def test_barrier_waits_for_a_broker_with_the_known_end(proxied, proxied_topic, direct, log):
     outdated = proxied.proxy.add(Fault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None)
     assert log.bounds(0).end_offset == 0
     seen = append_foreign(direct, 0, "x").range.end_offset
@@ -296,7 +296,7 @@ def test_a_barrier_waits_for_a_broker_that_knows_what_was_seen(proxied, proxied_
     outdated.told_old.wait(0)
 
 
-def test_a_writer_is_fenced_of_whose_job_the_registry_was_not_told(direct, log, depose):
+def test_expansion_fences_a_job_missing_in_a_stale_registry(direct, log, depose):
     pin_plan(direct, "another", ExpectedOffsets("none"))
     assert log.jobs() == ("another",)
     writer = JobWriter(direct, pin_plan(direct, "job", ExpectedOffsets("none")))

@@ -58,7 +58,7 @@ def test_an_append_that_is_made_again_at_another_offset_is_there_once(proxied, p
     assert committed_values(proxied.direct, proxied_topic) == ["a"]
 
 
-def test_what_a_load_had_appended_before_an_expansion_is_taken_out_of_its_input(direct, log, depose):
+def test_rows_appended_before_an_expansion_are_removed_from_the_input(direct, log, depose):
     writer = JobWriter(direct, pin_plan(direct, JOB, ExpectedOffsets("none")))
     assert log.progress(0, JOB) is None
     depose()
@@ -79,7 +79,7 @@ def test_a_job_that_was_forgotten_is_not_complete(direct, log, depose):
     assert claim_of(log, 0, plan).progress is None
 
 
-def test_who_lost_to_another_attempt_of_its_job_is_told_so_and_of_no_conflict(direct, log, depose):
+def test_attempt_overtaken_by_another_is_fenced_without_conflict(direct, log, depose):
     plan = pin_plan(direct, JOB, at(0))
     assert log.progress(0, JOB) is None
     depose()
@@ -88,7 +88,7 @@ def test_who_lost_to_another_attempt_of_its_job_is_told_so_and_of_no_conflict(di
     assert isinstance(mine.append(table_of("a")), Fenced)
 
 
-def test_who_meets_a_key_of_another_attempt_of_its_job_is_told_so_and_of_no_conflict(direct, log, depose):
+def test_key_of_another_attempt_is_fenced_without_conflict(direct, log, depose):
     plan = pin_plan(direct, JOB, ExpectedOffsets("none"), compare=BY_KEY)
     mine = JobWriter(log, plan)
     depose()
@@ -97,7 +97,7 @@ def test_who_meets_a_key_of_another_attempt_of_its_job_is_told_so_and_of_no_conf
     assert isinstance(outcome, Fenced)
 
 
-def test_a_job_is_not_complete_whose_input_lacks_what_it_appended_elsewhere(direct, log, depose):
+def test_job_whose_input_lacks_appended_rows_is_not_complete(direct, log, depose):
     expand_log(direct, 2)
     writer = JobWriter(direct, pin_plan(direct, JOB, ExpectedOffsets("none")), 1)
     again = pin_plan(log, JOB, ExpectedOffsets("none"))
@@ -110,9 +110,7 @@ def test_a_job_is_not_complete_whose_input_lacks_what_it_appended_elsewhere(dire
         complete_job(log, again, results)
 
 
-def test_who_is_refused_for_new_partitions_finds_what_another_call_of_the_job_committed(
-    direct, log, depose, monkeypatch
-):
+def test_call_rejected_for_new_partitions_returns_the_commit_of_another(direct, log, depose, monkeypatch):
     claim, plan = KafkaLog.claim, pin_plan(direct, JOB, at(0))
     assert log.progress(0, JOB) is None
 
@@ -130,7 +128,7 @@ def test_who_is_refused_for_new_partitions_finds_what_another_call_of_the_job_co
 
 
 @pytest.mark.parametrize("step", [(KafkaLog, "claim"), (WholeAppends, "_send")])
-def test_who_appends_to_several_finds_likewise_what_another_call_of_the_job_committed(
+def test_atomic_call_rejected_for_new_partitions_returns_the_commit_of_another(
     direct, log, depose, monkeypatch, step
 ):
     """The claim is rejected because of new partitions, or the send is fenced."""

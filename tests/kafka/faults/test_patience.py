@@ -81,7 +81,7 @@ def struck(monkeypatch, place: tuple[Any, str], strike: Callable[[], object]):
     assert calls, f"{name} was not called"
 
 
-def test_a_broker_that_stands_still_is_waited_for_at_each_step(own_broker, monkeypatch):
+def test_suspended_broker_is_waited_for_at_each_step(own_broker, monkeypatch):
     """There is one load for each step. The broker stops when every load is just before its own step."""
     threads = list[Thread]()
     stop = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
@@ -127,7 +127,7 @@ def run_whole_once(spec, rows):
         complete_job(log, plan, results)
 
 
-def test_a_broker_that_stands_still_is_waited_for_at_each_step_of_a_load_as_a_whole(own_broker, monkeypatch):
+def test_suspended_broker_is_waited_for_at_each_step_of_an_atomic_load(own_broker, monkeypatch):
     threads = list[Thread]()
     stop = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
     all_there = Barrier(len(WHOLE_STEPS), action=stop)
@@ -168,7 +168,7 @@ def test_a_broker_that_is_killed_under_a_load_as_a_whole_is_waited_for(own_broke
 
 
 @pytest.mark.parametrize("connected_seconds", [0.0, 0.3], ids=["not yet connected", "connected"])
-def test_a_broker_that_stands_still_at_first_contact_is_waited_for(own_broker, connected_seconds):
+def test_broker_suspended_at_first_contact_is_waited_for(own_broker, connected_seconds):
     """A closed port fails at once. But a read or write may be planned while the broker stalls, and has to wait."""
     topic = create_topic(own_broker.bootstrap)
     with KafkaLog(spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)) as log:
@@ -182,7 +182,7 @@ def test_a_broker_that_stands_still_at_first_contact_is_waited_for(own_broker, c
             back.join()
 
 
-def test_a_broker_that_is_back_and_knows_of_none_is_asked_again(proxied, proxied_topic):
+def test_broker_that_reports_no_brokers_gets_a_second_request(proxied, proxied_topic):
     """A fenced broker reports no brokers. The client accepts that, and would not request metadata for minutes."""
     with KafkaLog(spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS)) as log:
         log.layout()
@@ -192,7 +192,7 @@ def test_a_broker_that_is_back_and_knows_of_none_is_asked_again(proxied, proxied
     fenced.met.wait(0)
 
 
-def test_questions_are_asked_by_another_client_once_theirs_was_told_of_no_brokers(proxied, proxied_topic):
+def test_requests_use_a_new_client_if_theirs_has_no_brokers(proxied, proxied_topic):
     """With the other strategy, the client returns to its bootstrap servers in 19 of 20 cases."""
     spec = spec_of(
         proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS, metadata_recovery_strategy="none"
@@ -205,7 +205,7 @@ def test_questions_are_asked_by_another_client_once_theirs_was_told_of_no_broker
         assert log.layout().partitions == 1
 
 
-def test_records_are_read_by_another_client_once_theirs_was_told_of_no_brokers(proxied, proxied_topic):
+def test_reads_use_a_new_client_if_theirs_has_no_brokers(proxied, proxied_topic):
     spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS / 2, queued_min_messages="1")
     values = [f"{number:01000}" for number in range(12_000)]  # so many that the reader returns them in several parts
     with KafkaLog(spec) as log:
@@ -238,7 +238,7 @@ def test_records_are_read_by_another_client_once_theirs_gives_nothing(broker, to
     assert not deaf
 
 
-def test_a_slow_read_of_what_was_aborted_may_take_longer_than_the_patience(proxied, proxied_topic):
+def test_slow_read_of_aborted_records_may_exceed_the_timeout(proxied, proxied_topic):
     fetches = 8
     for _ in range(fetches):
         append(proxied.direct, proxied_topic, "aborted".ljust(40_000), commit=False)
@@ -315,7 +315,7 @@ def test_append_passes_an_aborted_transaction_that_takes_longer_than_the_deadlin
     assert committed_values(proxied.direct, aborted_transaction.topic) == ["a"]
 
 
-def test_a_claim_is_made_by_another_client_once_its_own_was_told_of_no_brokers(proxied, proxied_topic):
+def test_claim_uses_a_new_client_if_its_own_has_no_brokers(proxied, proxied_topic):
     """A disconnected client that reads metadata without brokers drops its broker, and has none left to connect to."""
     spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS)
     cut_off = proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.INIT_PRODUCER_ID)
@@ -329,7 +329,7 @@ def test_a_claim_is_made_by_another_client_once_its_own_was_told_of_no_brokers(p
     fenced.met.wait(0)
 
 
-def test_records_are_sent_by_another_client_once_theirs_was_told_of_no_brokers(proxied, proxied_topic):
+def test_appends_use_a_new_client_if_theirs_has_no_brokers(proxied, proxied_topic):
     spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS)
     # Wait for the records until the retry timeout, and not only until the transaction timeout.
     spec = replace(spec, transaction_timeout_ms=60_000)
@@ -360,7 +360,7 @@ def test_a_broker_that_is_killed_and_started_again_is_waited_for(own_broker, mon
     assert committed_values(own_broker.bootstrap, topic) == ROWS[0]
 
 
-def test_a_broker_that_stands_still_for_longer_is_told_of_and_nothing_is_visible(own_broker, monkeypatch, caplog):
+def test_long_stall_is_reported_and_nothing_is_visible(own_broker, monkeypatch, caplog):
     topic = create_topic(own_broker.bootstrap)
     spec = spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)
     with KafkaLog(spec) as log:
@@ -379,7 +379,7 @@ def test_a_broker_that_stands_still_for_longer_is_told_of_and_nothing_is_visible
         assert values_in(log, 0) == ["a"]
 
 
-def test_a_read_goes_on_when_the_broker_does(own_broker):
+def test_read_resumes_with_the_broker(own_broker):
     topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
     spec = spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS, queued_min_messages="1")
     values = [f"{number:01000}" for number in range(20_000)]

@@ -38,7 +38,11 @@ def test_brokers_that_are_gone(cluster):
     look(orphan)
     cluster.node(2).kill()
     try:
-        wait_until(lambda: leader_of(cluster.node(1).address, alone, 1) < 0, SECONDS, lambda: "it still has a leader")
+        wait_until(
+            lambda: leader_of(cluster.node(1).address, alone, 1) < 0,
+            SECONDS,
+            lambda: "the partition still has a leader",
+        )
         assert "partition 1 of topic" in refusal(orphan)
         assert "no leader" in refusal(orphan)
         assert "has 2 of 3 replicas in sync, and min.insync.replicas is 3" in refusal(strict)

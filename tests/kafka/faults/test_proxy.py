@@ -58,7 +58,7 @@ def answer(client):
 # Forwarding
 
 
-def test_clients_behind_the_proxy_find_all_as_without_it(proxied, proxied_topic):
+def test_clients_work_through_the_proxy(proxied, proxied_topic):
     large = "v" * 900_000
     append(proxied.bootstrap, proxied_topic, "a", large)
     append(proxied.bootstrap, proxied_topic, "x", commit=False)
@@ -76,7 +76,7 @@ def test_bytes_pass_as_they_are(proxied):
     assert answers[0] == answers[1]
 
 
-def test_what_passes_is_counted_and_what_goes_past_is_not(proxied, proxied_topic):
+def test_only_traffic_through_the_proxy_is_counted(proxied, proxied_topic):
     second = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, nth=2, where=naming(proxied_topic))
     send(once(proxied.direct), proxied_topic, ["a"])
     send(once(proxied.bootstrap), proxied_topic, ["b"])
@@ -93,7 +93,7 @@ def test_what_passes_is_counted_and_what_goes_past_is_not(proxied, proxied_topic
         assert traffic.responses[api] >= 1, api
 
 
-def test_a_broker_that_is_restarted_is_found_again(proxied, proxied_topic):
+def test_restarted_broker_is_reached_again(proxied, proxied_topic):
     send(once(proxied.bootstrap), proxied_topic, ["a"])
     proxied.broker.kill()
     # On a busy machine, a broker takes half a minute to restart.
@@ -124,7 +124,7 @@ def test_a_held_request_arrives_when_it_is_released(proxied, proxied_topic):
     assert values_of(proxied, proxied_topic) == ["early", "late"]
 
 
-def test_what_was_sent_behind_a_held_request_waits_too_and_keeps_its_place(proxied, proxied_topic):
+def test_requests_after_a_held_one_wait_in_order(proxied, proxied_topic):
     rule = proxied.proxy.add(Fault.HOLD_REQUEST, Api.PRODUCE)
     producer = once(proxied.bootstrap, socket_timeout_ms=PATIENT_MS, batch_num_messages=1)
     for number in range(5):
@@ -144,7 +144,7 @@ def test_a_held_request_arrives_even_when_its_client_has_gone(proxied, proxied_t
     producer.purge()
     del producer
     # The client's other connections close with it. The held one does not.
-    wait_until(lambda: proxied.proxy.connections_of("leaves") == 1, SECONDS, lambda: "the client has not gone")
+    wait_until(lambda: proxied.proxy.connections_of("leaves") == 1, SECONDS, lambda: "the client is still connected")
     assert values_of(proxied, proxied_topic) == []
     rule.release()
     rule.answered.wait(SECONDS)
@@ -164,7 +164,7 @@ def test_a_held_response_was_handled_before_it_is_released(proxied, proxied_topi
     assert values_of(proxied, proxied_topic) == ["a"]
 
 
-def test_a_dropped_response_is_missed_only_by_a_timeout(proxied, proxied_topic):
+def test_dropped_response_is_detected_only_by_a_timeout(proxied, proxied_topic):
     rule = proxied.proxy.add(Fault.DROP_RESPONSE, Api.PRODUCE)
     producer = once(proxied.bootstrap)
     start = time.monotonic()
@@ -183,7 +183,7 @@ def test_a_connection_on_which_a_response_is_dropped_stays(proxied):
         assert answer(client)[4:8] == struct.pack(">i", 2)
 
 
-def test_a_reset_instead_of_a_response_is_noticed_at_once_and_the_request_was_handled(proxied, proxied_topic):
+def test_reset_instead_of_a_response_is_detected_at_once(proxied, proxied_topic):
     rule = proxied.proxy.add(Fault.RESET_BEFORE_RESPONSE, Api.PRODUCE)
     assert send(once(proxied.bootstrap, socket_timeout_ms=PATIENT_MS), proxied_topic, ["a"]) == [None]
     assert rule.seen == 2
@@ -237,7 +237,7 @@ def test_the_client_sends_the_next_request_only_while_fewer_than_five_records_ar
     assert watched.most_at_once == requests
 
 
-def test_rules_count_from_when_they_were_added_and_only_what_they_are_for(proxied, proxied_topic):
+def test_rules_count_matching_requests_from_their_addition(proxied, proxied_topic):
     producer = once(proxied.bootstrap, "mine")
     send(producer, proxied_topic, ["a"])
     third = proxied.proxy.add(Fault.RESET_BEFORE_RESPONSE, Api.PRODUCE, nth=3, where=of_client("mine"))
@@ -250,7 +250,7 @@ def test_rules_count_from_when_they_were_added_and_only_what_they_are_for(proxie
     assert values_of(proxied, proxied_topic) == list("abcdee")
 
 
-def test_what_is_held_when_rules_are_cleared_never_arrives(proxied, proxied_topic):
+def test_held_request_never_arrives_after_rules_are_cleared(proxied, proxied_topic):
     rule = proxied.proxy.add(Fault.HOLD_REQUEST, Api.PRODUCE)
     producer = once(proxied.bootstrap, message_send_max_retries=0, socket_timeout_ms=PATIENT_MS)
     producer.produce(proxied_topic, "lost", partition=0)
@@ -285,7 +285,7 @@ def test_a_late_commit_does_not_touch_the_next_transaction_of_a_new_instance(pro
 # Shutdown and errors of the proxy
 
 
-def test_nothing_is_left_when_it_ends_whatever_it_holds(proxied, proxied_topic):
+def test_proxy_leaves_nothing_when_it_ends(proxied, proxied_topic):
     threads = set(threading.enumerate())
     with held_ports(1) as [port], ExitStack() as stop:
         proxy = stop.enter_context(Proxy(port, proxied.broker.proxied_address))
@@ -304,7 +304,7 @@ def test_nothing_is_left_when_it_ends_whatever_it_holds(proxied, proxied_topic):
         pass
 
 
-def test_who_connects_as_it_ends_is_told_so(proxied):
+def test_connection_at_the_end_of_the_proxy_is_reset(proxied):
     """The event loop accepts the connection in the same iteration in which the proxy stops."""
     standing = threading.Event()
     with held_ports(1) as [port], ExitStack() as stop:
@@ -318,7 +318,7 @@ def test_who_connects_as_it_ends_is_told_so(proxied):
                 client.recv(1)
 
 
-def test_a_broker_that_is_killed_as_its_client_leaves_is_no_failure_of_the_proxy(proxied, monkeypatch):
+def test_broker_killed_as_its_client_leaves_is_no_proxy_failure(proxied, monkeypatch):
     """The broker's connection is closed, but the proxy has not noticed yet."""
 
     def not_connected(_writer):
@@ -339,7 +339,7 @@ def test_a_broker_that_is_not_there_is_no_broker(proxied):
         wait_until(lambda: proxy.connections == 0, SECONDS, lambda: "the connection stayed")
 
 
-def test_what_is_not_kafka_is_said_at_the_end(proxied):
+def test_other_protocol_is_reported_at_the_end(proxied):
     stop = ExitStack()
     [port] = stop.enter_context(held_ports(1))
     proxy = stop.enter_context(Proxy(port, proxied.broker.proxied_address))
@@ -352,14 +352,14 @@ def test_what_is_not_kafka_is_said_at_the_end(proxied):
     assert raised.group_contains(ValueError, match="not Kafka's protocol")
 
 
-def test_a_port_that_is_taken_is_said_at_once():
+def test_used_port_is_reported_immediately():
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="in use"), Proxy(port, f"{HOST}:1"):
             pass
 
 
-def test_waiting_for_what_does_not_happen_has_an_end(proxied):
+def test_wait_for_an_absent_event_times_out(proxied):
     rule = proxied.proxy.add(Fault.WATCH, Api.END_TXN)
     with pytest.raises(TimeoutError, match="END_TXN"):
         rule.met.wait(0.01)

@@ -73,7 +73,7 @@ def outcome_under(proxied, fault, api, times) -> tuple[str, Outcome | StorageErr
     return topic, outcome
 
 
-def test_a_commit_that_never_gets_a_reply_is_found_in_the_ledger(proxied):
+def test_commit_without_a_reply_is_resolved_by_the_ledger(proxied):
     topic, outcome = outcome_under(proxied, Fault.DROP_RESPONSE, Api.END_TXN, None)
     assert isinstance(outcome, Appended)
     assert outcome.resolved
@@ -89,9 +89,9 @@ def test_a_commit_that_never_gets_a_reply_is_found_in_the_ledger(proxied):
         pytest.param(Fault.RESET_BEFORE_REQUEST, None, marks=pytest.mark.full),
         pytest.param(Fault.RESET_BEFORE_RESPONSE, None, marks=pytest.mark.full),
     ],
-    ids=lambda each: each.name if isinstance(each, Fault) else "once" if each else "for ever",
+    ids=lambda each: each.name if isinstance(each, Fault) else "once" if each else "always",
 )
-def test_an_outcome_tells_what_is_visible(proxied, fault, times):
+def test_outcome_matches_the_visible_records(proxied, fault, times):
     def check(found):
         topic, outcome = found
         require_truth(spec_of(proxied.direct, topic), outcome, "ab", "xyz")

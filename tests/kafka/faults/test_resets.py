@@ -34,7 +34,7 @@ IN_FLIGHT = (1, 5, *full(2, 3, 4))
 
 
 def one_by_one(proxied, topic, in_flight=5):
-    """Return a spec that sends each record in a request of its own.
+    """Return a spec that sends each record in a separate request.
 
     librdkafka (2.16) sends several requests at once only while they hold few records.
     """
@@ -56,7 +56,7 @@ def entered_first(monkeypatch):
 
 @pytest.mark.parametrize("in_flight", IN_FLIGHT)
 @pytest.mark.usefixtures("entered_first")
-def test_whatever_is_in_flight_is_lost_together(proxied, in_flight):
+def test_requests_in_flight_are_lost_together(proxied, in_flight):
     def append_through_a_reset(kind):
         topic = create_topic(proxied.direct)
         spec = one_by_one(proxied, topic, in_flight)
@@ -135,7 +135,7 @@ def test_a_delivery_without_offset_among_others_records_is_aborted(monkeypatch, 
     require_truth(spec, outcome, ["a", "b", "foreign"], "xyz", foreign=1)
 
 
-def test_rows_that_were_sent_and_taken_back_are_counted(monkeypatch, proxied, proxied_topic):
+def test_aborted_rows_are_counted(monkeypatch, proxied, proxied_topic):
     """Without a check, the writer appends the same chunk again after the record of the other producer."""
     spec = spec_of(proxied.direct, proxied_topic)
     with KafkaLog(spec) as log:

@@ -93,7 +93,7 @@ def spent_while_sending(broker, monkeypatch, module, append):
         time.sleep(1)
         spent = spent_in(STANDS_STILL_SECONDS)
     sender.join(SECONDS)
-    assert len(outcomes) == 1, "it goes on when the broker does"
+    assert len(outcomes) == 1, "the append completes after the broker resumes"
     return spent
 
 

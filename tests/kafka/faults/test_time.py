@@ -46,7 +46,7 @@ def test_a_writer_that_sleeps_longer_than_its_transaction_may(broker, topic, ove
 
 
 @pytest.mark.parametrize("step", ["produced", "commit", *full("begin", "ledger", "committed")])
-def test_nothing_of_a_writer_that_was_overtaken_at_any_step_becomes_visible_when_it_wakes(broker, topic, step):
+def test_overtaken_writer_shows_nothing_when_it_wakes(broker, topic, step):
     committed = [*"abxyz"] if step == "committed" else [*"ab"]
     with stopped_at(step, broker, topic, timeout_ms=20_000) as told:
         with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
@@ -57,7 +57,7 @@ def test_nothing_of_a_writer_that_was_overtaken_at_any_step_becomes_visible_when
     assert undecided(broker.bootstrap, topic) == 0
 
 
-def test_of_two_drivers_of_one_job_the_one_that_slept_while_it_planned_appends_nothing(broker, topic):
+def test_driver_that_slept_during_planning_appends_nothing(broker, topic):
     with (
         stopped_at("plan", broker, topic, timeout_ms=20_000) as told,
         KafkaLog(spec_of(broker.bootstrap, topic)) as log,
@@ -111,7 +111,7 @@ def test_an_incomplete_job_without_check_and_ledger_is_a_persons(broker, topic):
 
 
 @pytest.mark.parametrize("topic", [2], indirect=True)
-def test_a_stream_goes_on_where_all_that_others_wrote_was_deleted(broker, topic):
+def test_stream_continues_after_foreign_records_were_deleted(broker, topic):
     """The ledger does not change when records are deleted. Rows without a ledger entry were never appended."""
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
         run_batch(log, 0, {0: ["a"]})
@@ -131,7 +131,7 @@ def test_a_job_without_check_and_ledger_whose_rows_were_deleted_is_a_persons(bro
         assert values_in(log, 0) == []
 
 
-def test_records_deleted_under_a_reader_are_missed_aloud(proxied, proxied_topic):
+def test_records_deleted_during_a_read_are_reported(proxied, proxied_topic):
     values = [str(at).rjust(1_000) for at in range(400)]
     for at in range(0, 400, 50):
         append(proxied.direct, proxied_topic, *values[at : at + 50])
@@ -176,9 +176,7 @@ def test_a_topic_that_was_created_again_is_not_the_planned_one(broker, topic, fi
     assert committed_values(broker.bootstrap, topic) == others
 
 
-def test_a_topic_that_was_created_again_a_moment_ago_has_not_lost_what_the_planned_one_held(
-    broker, topic, monkeypatch
-):
+def test_recreated_topic_is_not_reported_as_truncated(broker, topic, monkeypatch):
     monkeypatch.setattr(client_admin, "_JUST_NOW_SECONDS", SECONDS)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
         planned_writer(log).must_append("a")

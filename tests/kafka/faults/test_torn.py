@@ -103,5 +103,5 @@ def test_a_late_ledger_entry_does_not_turn_the_ledger_back(proxied, proxied_topi
 
 
 @pytest.mark.usefixtures("_blind")
-def test_a_late_ledger_entry_turns_back_the_ledger_of_a_build_that_reuses_its_instances(proxied, proxied_topic):
+def test_late_ledger_entry_reverts_the_ledger_of_a_defective_build(proxied, proxied_topic):
     assert turned_back(proxied, proxied_topic) == 2

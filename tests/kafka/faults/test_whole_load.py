@@ -83,7 +83,7 @@ def seen_in(address: str, topic: str) -> dict[int, list[str]]:
 
 
 @pytest.mark.parametrize("fault", LOST, ids=lambda each: each.name)
-def test_whatever_is_lost_all_rows_are_there_once(proxied, fault):
+def test_all_rows_are_stored_once_after_each_loss(proxied, fault):
     def through(api):
         topic = create_topic(proxied.direct, 2)
         spec = spec_of(proxied.bootstrap, topic)
@@ -96,7 +96,7 @@ def test_whatever_is_lost_all_rows_are_there_once(proxied, fault):
     assert dict(zip(APIS, all_at_once(through, APIS), strict=True)) == dict.fromkeys(APIS, ROWS)
 
 
-def test_what_a_claim_could_not_learn_behind_its_fence_the_next_one_does(broker, monkeypatch):
+def test_next_claim_detects_an_abort_if_the_first_failed(broker, monkeypatch):
     """The first claim fails after it has acquired its fence. By then, the load is aborted."""
     topic = create_topic(broker.bootstrap, 2)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log, KafkaLog(spec_of(broker.bootstrap, topic)) as other:
@@ -123,7 +123,7 @@ def test_a_call_whose_commit_does_not_arrive_sends_all_of_it_again(proxied):
     assert seen_in(proxied.direct, topic) == ROWS
 
 
-def test_a_call_whose_commit_never_arrives_ends_once_the_patience_of_its_log_is_over(proxied):
+def test_call_whose_commit_never_arrives_ends_at_its_timeout(proxied):
     topic = create_topic(proxied.direct, 2)
     spec = spec_of(proxied.bootstrap, topic, request_seconds=0.5)
     proxied.proxy.add(Fault.DROP_REQUEST, Api.END_TXN, times=None, where=by_whole(spec))
@@ -136,7 +136,7 @@ def test_a_call_whose_commit_never_arrives_ends_once_the_patience_of_its_log_is_
 
 
 @pytest.mark.parametrize("asleep", [False, True])
-def test_who_sleeps_before_its_commit_for_longer_than_it_may_sends_all_again(broker, monkeypatch, asleep):
+def test_load_that_slept_past_its_timeout_is_sent_again(broker, monkeypatch, asleep):
     """This includes the case in which the machine sleeps, so that the monotonic clock stops."""
     topic = create_topic(broker.bootstrap, 2)
     spec = replace(spec_of(broker.bootstrap, topic), transaction_timeout_ms=2_000)
@@ -165,7 +165,7 @@ def test_who_sleeps_before_its_commit_for_longer_than_it_may_sends_all_again(bro
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_of_a_commit_whose_reply_was_lost_the_ledger_tells(proxied, committed):
+def test_ledger_resolves_a_commit_with_a_lost_reply(proxied, committed):
     """If the load was not committed, the writer sends all rows again."""
     topic = create_topic(proxied.direct, 2)
     spec = spec_of(proxied.bootstrap, topic)
@@ -181,7 +181,7 @@ def test_of_a_commit_whose_reply_was_lost_the_ledger_tells(proxied, committed):
             sent.met.wait(0)
 
 
-def test_an_ordinary_producer_that_comes_in_between_has_it_refused_as_a_whole(broker):
+def test_interleaved_producer_rejects_the_whole_load(broker):
     topic = create_topic(broker.bootstrap, 2)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
         plan = pin(log)
@@ -193,7 +193,7 @@ def test_an_ordinary_producer_that_comes_in_between_has_it_refused_as_a_whole(br
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-def test_who_comes_between_the_check_and_the_records_is_seen_before_the_commit(broker, monkeypatch, partition):
+def test_record_between_check_and_send_is_detected_before_the_commit(broker, monkeypatch, partition):
     topic = create_topic(broker.bootstrap, 2)
     send = WholeAppends._send
     late: list[str] = []
@@ -218,7 +218,7 @@ def produce_plainly(address: str, topic: str, partition: int) -> str:
     return "barging in"
 
 
-def test_a_load_that_nobody_has_a_lock_for_is_aborted_by_hand(broker):
+def test_load_without_a_lock_is_aborted_by_hand(broker):
     topic = create_topic(broker.bootstrap, 2)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log, KafkaLog(spec_of(broker.bootstrap, topic)) as other:
         plan = pin(log)
@@ -271,7 +271,7 @@ with KafkaLog(spec_of(*sys.argv[1:])) as log:
 
 
 @pytest.mark.parametrize("then", ["the same job again", "another load", "aborted by hand"])
-def test_what_a_writer_that_was_killed_left_open_is_nothing_at_once(broker, then):
+def test_open_transaction_of_a_killed_writer_is_aborted_at_once(broker, then):
     topic = create_topic(broker.bootstrap, 2)
     root = Path(__file__).parents[3]
     command = [sys.executable, "-c", WRITER, broker.bootstrap, topic]
@@ -299,7 +299,7 @@ def test_what_a_writer_that_was_killed_left_open_is_nothing_at_once(broker, then
             assert everything(log) == {0: ["next"], 1: []}
 
 
-def test_who_was_taken_over_leaves_the_other_alone(broker):
+def test_replaced_run_does_not_disturb_the_other(broker):
     topic = create_topic(broker.bootstrap, 2)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as first, KafkaLog(spec_of(broker.bootstrap, topic)) as second:
         plan, again = pin(first), pin(second)
@@ -308,7 +308,7 @@ def test_who_was_taken_over_leaves_the_other_alone(broker):
         theirs = JobWriter(second, again, 0)
         theirs.must_append("a")
         assert isinstance(mine.append(table_of("b")), Fenced)
-        assert isinstance(first.claim(1, plan), Fenced), "without a fence of its own"
+        assert isinstance(first.claim(1, plan), Fenced), "without its own fence"
         theirs.must_append("b", complete=True)
         held = theirs.claim.progress
         assert held is not None
@@ -319,7 +319,7 @@ def test_who_was_taken_over_leaves_the_other_alone(broker):
         assert claim.progress == held
 
 
-def test_who_claims_after_it_was_aborted_commits_nothing(broker):
+def test_claim_after_an_abort_commits_nothing(broker):
     """The task begins to append only after Spark's driver has given it up."""
     topic = create_topic(broker.bootstrap, 2)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as late, KafkaLog(spec_of(broker.bootstrap, topic)) as driver:
@@ -332,7 +332,7 @@ def test_who_claims_after_it_was_aborted_commits_nothing(broker):
         assert everything(driver) == ROWS
 
 
-def test_where_the_rows_lie_is_told_of_the_run_that_committed_them(broker):
+def test_offsets_are_those_of_the_committing_run(broker):
     topic = create_topic(broker.bootstrap, 2)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as slow, KafkaLog(spec_of(broker.bootstrap, topic)) as fast:
         plan = pin(slow)
@@ -348,7 +348,7 @@ def test_where_the_rows_lie_is_told_of_the_run_that_committed_them(broker):
         assert everything(fast) == ROWS
 
 
-def test_who_lets_go_of_a_load_that_was_refused_keeps_nobody_waiting(broker):
+def test_rejected_load_does_not_block_others(broker):
     """The second partition of the task is rejected. Its transaction would otherwise stay open for a minute."""
     topic = create_topic(broker.bootstrap, 2)
     spec = KafkaSpec(broker.bootstrap, topic)
@@ -363,7 +363,7 @@ def test_who_lets_go_of_a_load_that_was_refused_keeps_nobody_waiting(broker):
         assert everything(other) == {0: ["in between"], 1: []}
 
 
-def test_two_that_hold_what_the_other_wants_both_come_to_their_end(broker, monkeypatch):
+def test_two_loads_that_block_each_other_both_end(broker, monkeypatch):
     """Each has a transaction open in one partition, and waits for that of the other before it checks the second."""
     topic = create_topic(broker.bootstrap, 2)
     meet, met, inner = Barrier(2, timeout=SECONDS), set[str](), KafkaLog.append
@@ -389,7 +389,7 @@ def test_two_that_hold_what_the_other_wants_both_come_to_their_end(broker, monke
 
 
 @pytest.mark.parametrize("batch_id", [None, 5])
-def test_what_is_committed_is_not_committed_again_with_rows_of_other_partitions(broker, batch_id):
+def test_committed_load_is_not_extended_with_other_partitions(broker, batch_id):
     """The driver of the first run dies after the commit. The next run places its rows in other partitions."""
     topic = create_topic(broker.bootstrap, 2)
 
@@ -412,7 +412,7 @@ def test_what_is_committed_is_not_committed_again_with_rows_of_other_partitions(
     assert seen_in(broker.bootstrap, topic) == {0: ROWS[0], 1: []}
 
 
-def test_who_aborts_what_is_committed_leaves_its_writer_alone(broker):
+def test_abort_of_a_committed_load_does_not_disturb_its_writer(broker):
     """A driver gives up late: the batch is committed, and the next one is in progress."""
     topic = create_topic(broker.bootstrap, 2)
     spec = spec_of(broker.bootstrap, topic)
@@ -425,10 +425,10 @@ def test_who_aborts_what_is_committed_leaves_its_writer_alone(broker):
         assert everything(late) == {0: ["a", "c"], 1: ["b"]}
 
 
-def test_what_another_call_committed_before_partitions_were_added_is_no_conflict(broker, monkeypatch):
+def test_commit_of_another_call_before_an_expansion_is_no_conflict(broker, monkeypatch):
     """The other call commits between the two checks of the claim.
 
-    The claim then fences no other writer, and the rows that it finds are those of its own job.
+    The claim then fences no other writer, and it reads only rows of its own job.
     """
     topic = create_topic(broker.bootstrap, 2)
     given, take_over = {0: table_of("a"), 1: table_of("b")}, WholeAppends._take_over

@@ -112,7 +112,7 @@ class Rule:
         self.fault = fault
         self.error = error
         self.seen = 0
-        """The number of requests that it counted, taken or not."""
+        """The number of counted requests, with or without an effect of the rule."""
         self.taken = 0
         self.most_at_once = 0
         """The most requests that it took on one connection before the client got any of their responses."""

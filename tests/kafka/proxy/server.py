@@ -1,4 +1,4 @@
-"""The proxy: a port that clients connect to instead of the broker's, served by a thread of its own."""
+"""The proxy: a port that clients connect to instead of the broker's. A separate thread serves it."""
 
 import asyncio
 import threading

@@ -18,7 +18,7 @@ COMMAND = (sys.executable, "-m", "key_value_store", "serve")
 
 
 class Served:
-    """A node as a process of its own, at ``host:port``."""
+    """A node in a separate process, at ``host:port``."""
 
     def __init__(self, log, folder, address, nodes, *more):
         folder.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ def there(nodes, request):
     return leader_of(nodes, path), path
 
 
-def test_a_value_comes_back_with_its_version_as_etag(there):
+def test_value_is_returned_with_its_version_as_etag(there):
     node, path = there
     status, headers, body = ask(node, "PUT", path, ODD)
     assert (status, headers["ETag"]) == (200, '"{}"'.format(json.loads(body)["version"]))
@@ -79,7 +79,7 @@ def test_a_mismatch_with_an_absent_key_names_no_version(there):
     assert (status, headers["ETag"], json.loads(body)["version"]) == (412, None, None)
 
 
-def test_a_read_of_what_the_client_has_is_304(there):
+def test_read_of_an_unchanged_value_is_304(there):
     node, path = there
     tag = ask(node, "PUT", path, b"1")[1]["ETag"]
     assert ask(node, "GET", path, headers={"If-None-Match": tag})[::2] == (304, b"")
@@ -105,7 +105,7 @@ def test_nodes_that_live_do_not_depose_each_other(nodes, there):
     assert ask(leader, "GET", path)[0] == 404
 
 
-def test_any_node_answers_what_may_be_stale_and_says_so(nodes, there):
+def test_any_node_serves_stale_reads_and_marks_them(nodes, there):
     _, path = there
     for node in nodes:
         status, headers, _ = ask(node.address, "GET", f"{path}?stale=true")
@@ -164,7 +164,7 @@ def test_a_transaction_writes_keys_of_all_shards_or_none(nodes, client):
         (("GET", "/status", None, {"Host": "[::1"}), 421),
     ],
 )
-def test_what_is_no_request_is_refused_as_json_and_does_nothing(nodes, client, request_of, status):
+def test_invalid_request_is_rejected_as_json_without_effect(nodes, client, request_of, status):
     found, sent, said = ask(nodes[0].address, *request_of)
     assert found == status
     assert sent["Content-Type"] == "application/json"
@@ -174,7 +174,7 @@ def test_what_is_no_request_is_refused_as_json_and_does_nothing(nodes, client, r
     assert client.get(b"bad").value is None
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(nodes):
+def test_missing_body_is_not_waited_for(nodes):
     with socket.create_connection(parts_of(nodes[0].address), SECONDS) as slow:
         slow.sendall(b"PUT /keys/bad?timeout=0.2 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n12345")
         assert slow.recv(100).startswith(b"HTTP/1.1 408 ")
@@ -188,7 +188,7 @@ def test_a_broken_body_is_not_written(nodes, client):
     assert client.get(b"bad").value is None
 
 
-def test_the_status_tells_of_each_shard(nodes, there):
+def test_status_reports_each_shard(nodes, there):
     node, path = there
     ask(node, "PUT", path, b"1")
     ask(node, "PUT", path, b"2", {"If-None-Match": "*"})

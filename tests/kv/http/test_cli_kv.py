@@ -51,7 +51,7 @@ def test_put_get_cas_and_delete(asked):
     assert asked("cas", "5", "--absent")[0] == 3
 
 
-def test_bytes_stay_what_they_are(asked, monkeypatch):
+def test_bytes_are_unchanged(asked, monkeypatch):
     data = bytes(range(256))
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
     assert asked("put", "-")[0] == 0
@@ -67,7 +67,7 @@ def test_an_unknown_outcome_has_a_code_of_its_own(run, nodes):
     assert told.startswith("error: [UNKNOWN_OUTCOME]")
 
 
-def test_nobody_there(run):
+def test_no_node_responds(run):
     with held_ports(1) as [port]:
         code, _, told = run("get", "key", "--node", f"127.0.0.1:{port}", "--timeout", "0.2")
     assert (code, told.count("\n")) == (1, 1)
@@ -96,7 +96,7 @@ def test_a_wrong_call_exits_with_2(run, nodes, argv, said):
     assert "hunter2" not in told
 
 
-def test_a_log_that_is_not_there_is_told(run, tmp_path):
+def test_missing_log_is_reported(run, tmp_path):
     code, _, told = run(
         "serve", str(tmp_path / "nowhere"), "--folder", str(tmp_path / "a"), "--listen", "127.0.0.1:0"
     )
@@ -104,18 +104,18 @@ def test_a_log_that_is_not_there_is_told(run, tmp_path):
     assert told.startswith("error: [LOG_NOT_FOUND]")
 
 
-def test_a_port_that_is_taken_is_told(run, nodes, tmp_path):
+def test_used_port_is_reported(run, nodes, tmp_path):
     code, _, told = run("serve", str(tmp_path), "--folder", str(tmp_path / "a"), "--listen", nodes[0].address)
     assert code == 2
     assert "in use" in told
 
 
-def test_without_the_extra_the_server_says_what_to_install(run, monkeypatch):
+def test_without_the_extra_the_server_names_it(run, monkeypatch):
     monkeypatch.setattr(cli_serve, "find_spec", lambda name: None)
     code, _, told = run("serve", "log", "--folder", "here")
     assert code == 2
     assert "pip install /path/to/the/clone/examples/key_value_store" in told
 
 
-def test_help_warns_that_anybody_may_ask(run):
+def test_help_warns_that_clients_are_not_authenticated(run):
     assert b"no authentication" in run("serve", "--help")[1]

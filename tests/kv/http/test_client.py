@@ -50,7 +50,7 @@ def test_nodes_that_do_not_listen_are_passed_over(nodes, key):
         assert client.put(key, b"1", expected_version=None) == client.get(key).version
 
 
-def test_a_mismatch_tells_the_version_that_is_there(client, key):
+def test_mismatch_reports_the_current_version(client, key):
     version = client.put(key, b"1")
     with pytest.raises(VersionMismatchError) as refused:
         client.put(key, b"2", expected_version=None)
@@ -70,7 +70,7 @@ def test_transactions_over_shards(client):
 
 @pytest.mark.parametrize("how", ["losing", "cutting"])
 @pytest.mark.parametrize("expected", [{}, {"expected_version": None}])
-def test_a_write_whose_reply_is_lost_is_told_and_not_sent_again(through, wire, key, expected, how):
+def test_write_with_a_lost_reply_is_reported_and_not_retried(through, wire, key, expected, how):
     setattr(wire, how, {"PUT"})
     with pytest.raises(UnknownOutcomeError):
         through.put(key, b"1", **expected)
@@ -78,7 +78,7 @@ def test_a_write_whose_reply_is_lost_is_told_and_not_sent_again(through, wire, k
     assert through.get(key).value == b"1"
 
 
-def test_a_delete_and_a_transaction_whose_replies_are_lost_are_told(through, wire, key):
+def test_lost_replies_of_deletes_and_transactions_are_reported(through, wire, key):
     wire.losing = {"DELETE", "POST"}
     with pytest.raises(UnknownOutcomeError):
         through.delete(key)
@@ -87,14 +87,14 @@ def test_a_delete_and_a_transaction_whose_replies_are_lost_are_told(through, wir
     assert wire.requests == ["DELETE", "POST"]
 
 
-def test_a_write_that_expects_a_version_is_sent_again_when_nothing_came_of_it(through, wire, key):
+def test_conditional_write_without_effect_is_retried(through, wire, key):
     version = through.put(key, b"1")
     wire.dropping = {"PUT"}
     assert through.put(key, b"2", expected_version=version) > version
     assert through.get(key).value == b"2"
 
 
-def test_a_mismatch_behind_a_lost_reply_is_not_told_as_one(through, wire, key):
+def test_mismatch_after_a_lost_reply_is_not_reported_as_one(through, wire, key):
     version = through.put(key, b"1")
     wire.losing = {"PUT"}
     with pytest.raises(UnknownOutcomeError):
@@ -103,18 +103,18 @@ def test_a_mismatch_behind_a_lost_reply_is_not_told_as_one(through, wire, key):
 
 
 @pytest.mark.parametrize("how", ["losing", "cutting"])
-def test_a_read_whose_reply_is_lost_is_asked_elsewhere(through, wire, key, how):
+def test_read_with_a_lost_reply_is_sent_to_another_node(through, wire, key, how):
     through.put(key, b"12")
     setattr(wire, how, {"GET"})
     assert through.get(key).value == b"12"
 
 
-def test_nobody_there_is_told_with_nothing_written(key):
+def test_no_node_is_reported_with_nothing_written(key):
     with held_ports(1) as [port], pytest.raises(StorageError, match="Nothing was written"):
         Client([f"127.0.0.1:{port}"]).put(key, b"1", timeout=0.3)
 
 
-def test_what_is_wrong_with_a_call_is_a_value_error(client):
+def test_invalid_call_is_a_value_error(client):
     with pytest.raises(ValueError, match="names leaders"):
         client.put(b"spark_cas.kv/leader", b"1")
     with pytest.raises(ValueError, match="at most"):

@@ -46,7 +46,7 @@ def addresses(nodes):
 
 
 class Writing:
-    """Threads that write counters, each to a key of its own, and record the acknowledged values."""
+    """Threads that write counters, each to its own key, and record the acknowledged values."""
 
     def __init__(self, nodes, keys=KEYS):
         self.acknowledged = dict.fromkeys(keys, 0)
@@ -99,7 +99,7 @@ class Writing:
     ["directory", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.timeout(180)])],
     indirect=True,
 )
-def test_whichever_node_is_killed_the_other_goes_on_with_all_that_was_acknowledged(two, log):
+def test_after_a_kill_the_other_node_has_all_acknowledged_writes(two, log):
     killed, other = two
     client = Client(addresses(two))
     version = client.put(KEY, b"1")
@@ -127,7 +127,7 @@ def test_a_leader_that_is_frozen_is_deposed_and_answers_nothing_old_when_it_thaw
     frozen, other = two
     client, path = Client([other.address]), path_of_key(KEY)
     frozen.signal(signal.SIGSTOP)
-    wait_until(lambda: ask(other.address, "GET", path)[0] == 200, SECONDS, lambda: "nobody took over")
+    wait_until(lambda: ask(other.address, "GET", path)[0] == 200, SECONDS, lambda: "no node took over")
     client.put(KEY, b"after", timeout=SECONDS)
     with pytest.raises(UnknownOutcomeError):
         Client([frozen.address]).put(KEY, b"late", timeout=0.5)
@@ -136,14 +136,14 @@ def test_a_leader_that_is_frozen_is_deposed_and_answers_nothing_old_when_it_thaw
         frozen.signal(signal.SIGCONT)
         status, headers, _ = read.result(SECONDS)
     assert (status, headers["Location"]) == (307, f"http://{other.address}{path}")
-    assert client.get(KEY).value in (b"after", b"late"), "a write that is late is one of the new leader"
+    assert client.get(KEY).value in (b"after", b"late"), "the new leader may have applied the late write"
     for node, number in zip(two, (signal.SIGINT, signal.SIGTERM), strict=True):
         node.signal(number)
         assert node.process.wait(SECONDS) == 0
         assert "Traceback" not in node.said()
 
 
-def test_a_node_ends_in_order_while_it_is_asked(two):
+def test_node_ends_in_order_during_requests(two):
     with Writing(two) as writing:
         writing.wait_until_begun()
         two[0].signal(signal.SIGTERM)
@@ -154,7 +154,7 @@ def test_a_node_ends_in_order_while_it_is_asked(two):
 
 
 @pytest.mark.s3
-def test_a_leader_that_answers_and_cannot_use_its_log_is_relieved_by_the_node_that_is_asked(tmp_path):
+def test_requested_node_replaces_a_leader_that_cannot_use_its_log(tmp_path):
     with moto() as store, proxy_to(store.endpoint) as proxy, ExitStack() as ending:
         nodes, spec = [f"127.0.0.1:{port}" for port in ending.enter_context(held_ports(2))], store.spec()
         served = []
@@ -171,7 +171,7 @@ def test_a_leader_that_answers_and_cannot_use_its_log_is_relieved_by_the_node_th
         proxy.day = BadDay(BUSY, 10 * SECONDS, "PUT")
         with pytest.raises((StorageError, UnknownOutcomeError)):
             Client([first]).put(KEY, b"late", timeout=3)
-        wait_until(lambda: health_of(first)["failing"] == [0], SECONDS, lambda: "it does not tell that it fails")
+        wait_until(lambda: health_of(first)["failing"] == [0], SECONDS, lambda: "the node reports no failure")
         Client([second]).put(KEY, b"after", timeout=SECONDS)
         assert ask(second, "GET", path_of_key(KEY))[0] == 200
         proxy.day = None

@@ -58,7 +58,7 @@ def cell(page, shard, name):
     return page.locator(f"#shard-{shard} td[data-name='{name}']")
 
 
-def test_it_shows_each_shard_and_goes_on_by_itself(nodes, client, opened):
+def test_page_shows_each_shard_and_updates_itself(nodes, client, opened):
     page = opened(nodes[0])
     expect(page.locator("h1")).to_have_text(f"Node {nodes[0].address} of the store in log log")
     client.put(b"page", b"1")
@@ -70,7 +70,7 @@ def test_it_shows_each_shard_and_goes_on_by_itself(nodes, client, opened):
         expect(page.locator("td[data-name='lag']").first).to_have_text("0", timeout=WITHIN_MS)
 
 
-def test_the_leader_says_so_and_the_others_link_to_it(nodes, client, opened):
+def test_followers_link_to_the_leader(nodes, client, opened):
     client.put(b"page", b"1")
     leader = leader_of(nodes, path_of_key(b"page"))
     shard = partition_of_key(b"page", 2)
@@ -93,7 +93,7 @@ def test_refused_writes_are_counted(nodes, client, opened):
     expect(shown).to_have_text(f"{before + 1:,}", timeout=WITHIN_MS)
 
 
-def test_a_node_that_is_gone_is_told_and_comes_back(tmp_path, opened):
+def test_page_reports_a_stopped_node_and_its_return(tmp_path, opened):
     with serving(tmp_path, count=1) as (node,):
         page = opened(node)
         state = page.get_by_role("status")

@@ -70,18 +70,18 @@ def test_a_lost_reply_of_the_log_is_504(tmp_path):
         assert ask(address, "GET", "/keys/" + KEY.decode())[2] == b"1"
 
 
-def test_a_log_that_fails_is_503_and_told_when_it_lasts(tmp_path):
+def test_failing_log_is_503_and_reported_if_it_lasts(tmp_path):
     log = faulty(*(Fault("append", LEADER_RECORD + at, When.BEFORE, fail) for at in (1, 2, 3)))
     with served(log, tmp_path) as address:
         status, headers, body = ask(address, "PUT", "/keys/" + KEY.decode(), b"1")
         assert (status, headers["Retry-After"], json.loads(body)["token"]) == (503, "1", "STORAGE")
         status, headers, body = ask(address, "GET", "/keys/" + KEY.decode())
         assert (status, headers["Retry-After"], json.loads(body)["token"]) == (503, "1", "MAY_BE_STALE")
-        assert Client([address]).put(KEY, b"2"), "what passes is ridden out"
+        assert Client([address]).put(KEY, b"2"), "the client retries transient errors"
         assert Client([address]).get(KEY).value == b"2"
 
 
-def test_a_defect_tells_nothing_of_itself(tmp_path):
+def test_defect_shows_no_details(tmp_path):
     def defect():
         raise RuntimeError("hunter2")
 
@@ -102,17 +102,17 @@ def told(error):
 
 @pytest.mark.parametrize("kind", ErrorKind)
 def test_each_error_keeps_its_meaning(kind):
-    verdict = told(ERRORS_BY_KIND[kind]("what it says."))
+    verdict = told(ERRORS_BY_KIND[kind]("the reason."))
     if kind == "UNKNOWN_OUTCOME":
-        assert verdict == Unclear("what it says.")
+        assert verdict == Unclear("the reason.")
     elif isinstance(verdict, NotDone):
         assert kind in ("NOT_LEADER", "MAY_BE_STALE", "CONFLICT", "FENCED", "STORAGE")
     else:
         assert isinstance(verdict, Refused)
-        assert (type(verdict.error), str(verdict.error)) == (ERRORS_BY_KIND[kind], f"[{kind}] what it says.")
+        assert (type(verdict.error), str(verdict.error)) == (ERRORS_BY_KIND[kind], f"[{kind}] the reason.")
 
 
-def test_what_a_client_does_about_it():
+def test_client_result_of_each_kind_of_error():
     assert isinstance(told(RuntimeError("defect")), Unclear)
     assert isinstance(told(MayBeStaleError("again.")), NotDone)
     assert isinstance(told(RecordTooLargeError("smaller.")), Refused)
@@ -128,6 +128,6 @@ def test_replies_of_strangers_prove_nothing(status, body):
     assert isinstance(verdict_of(Reply(status, HTTPMessage(), body)), Unclear)
 
 
-def test_a_status_that_nobody_sends_proves_nothing():
+def test_unexpected_status_is_unclear():
     for status in (202, 204, 206, 301):
         assert isinstance(verdict_of(Reply(status, HTTPMessage(), b"")), Unclear)

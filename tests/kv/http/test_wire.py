@@ -57,7 +57,7 @@ def test_a_transaction_is_read_as_it_was_written(writes, expected):
 
 
 @given(st.binary(max_size=60) | st.sampled_from([b"{}", b'{"writes": 1}', b'{"writes": [1]}', b'{"writes": [{}]}']))
-def test_what_is_no_transaction_is_refused(body):
+def test_invalid_transaction_is_rejected(body):
     with pytest.raises(RefusedRequestError):
         transaction_of(body)
 

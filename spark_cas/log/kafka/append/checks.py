@@ -173,7 +173,7 @@ class Checks:
         while says_lost(refusal):
             # A stale leader that does not know it was demoted returns old offsets.
             self.admin.forget_leaders(self.at.topic)
-            if not wait.again("it ends before what was seen of it"):
+            if not wait.again("the broker reports an earlier end than before"):
                 # The topic may have been deleted and recreated under the same name.
                 require_planned(self.admin, self.at.topic, self.plan.log_id)
                 break

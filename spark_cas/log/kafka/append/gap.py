@@ -28,7 +28,7 @@ def check_gap(
 
     ``progress`` is the ledger entry that the claim is based on.
     """
-    wait = Wait(admin.patience_seconds, f"looking what partition {at.partition} of topic {at.topic} holds")
+    wait = Wait(admin.patience_seconds, f"reading the next record of partition {at.partition} of topic {at.topic}")
     while expected is not None and bounds.start_offset <= expected < bounds.end_offset:
         try:
             next_record = _next_record(readers, admin, at, progress, OffsetRange(expected, bounds.end_offset))

@@ -86,7 +86,7 @@ def await_visible(
             decided = _decided_behind(lambda: writer.decided_bounds(at.partition), records)
             if decided.end_offset >= records.end_offset:
                 return decided
-    wait = second_look(admin, f"looking for what was committed to partition {at.partition}")
+    wait = second_look(admin, f"reading the committed records of partition {at.partition}")
     decided = stable_bounds_behind(admin, at, records)
     while decided.end_offset < records.end_offset and ends.high_watermark(admin, at) < records.end_offset:
         # A stale leader that does not know it was demoted returns old offsets.

@@ -274,7 +274,9 @@ class WholeAppends:
             found = wanted
         self._drop()
         if found is None and not fenced:
-            raise TransactionEndedError(f"{self._doing}: the commit failed, and the ledger tells so. {_NOTHING}")
+            raise TransactionEndedError(
+                f"{self._doing}: the commit failed, and the ledger has no entry of it. {_NOTHING}"
+            )
         # Brokers also fence a writer whose transaction they ended.
         if found is None and timed_out and not self._is_aborted(self._plan.group):
             raise TransactionEndedError(f"{self._doing}: {OPEN_FOR_TOO_LONG}. {_NOTHING} Run the same job again.")

@@ -31,7 +31,7 @@ from spark_cas.log.patience import Wait, anew, within
 _TRIES = 6
 """An append fails after this many attempts in which other writers interleaved and then aborted."""
 
-_NOTHING = "Nothing of this chunk is in the log; what the job appended before stays."
+_NOTHING = "No row of this chunk is in the log. Earlier chunks of the job stay."
 
 _FIRST_PAUSE_SECONDS = 0.1
 """An abort returns before its marker is in the log. Without a pause it could land among the next try's records."""
@@ -258,7 +258,7 @@ class PartitionWriter:
         self._aborted_rows += attempt.chunk.records.num_rows
         if fenced:
             return self._why_fenced(attempt, timed_out=timed_out)
-        return Again("the commit failed, and the ledger tells so")
+        return Again("the commit failed, and the ledger has no entry of it")
 
     def _acknowledge(self, attempt: Attempt, sent: Landed, bounds: Bounds, *, resolved: bool = False) -> Outcome:
         """Wait until readers can see a committed chunk, and return its outcome. The commit uses up the claim.
@@ -276,7 +276,7 @@ class PartitionWriter:
                 decided = await_visible(self._admin, self._at, at, self._fence.producer)
         except ConditionalLogError:
             self._fence.drop()
-            return Unknown("it was committed, but then the brokers did not say whether the log still holds it")
+            return Unknown("the chunk was committed, but the brokers did not report whether the log still has it")
         if chunk.complete:
             # Release the instance, because a process may run thousands of jobs.
             self._fence.drop()

@@ -202,7 +202,7 @@ class TransactionalProducer:
 
     def init(self, timeout_seconds: float) -> None:
         """Fence earlier holders of the id, and finish or abort their open transactions. Raises KafkaException."""
-        wait = Wait(timeout_seconds, f"claiming what is written to topic {self._topic}")
+        wait = Wait(timeout_seconds, f"acquiring a transactional id for topic {self._topic}")
         approach, self._approach = self._approach, None
         if approach is not None:
             approach.result()

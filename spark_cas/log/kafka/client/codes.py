@@ -46,8 +46,8 @@ _REFUSED = {
     KafkaError.RECORD_LIST_TOO_LARGE: "a batch is larger than the broker's segments",
     KafkaError.INVALID_RECORD: "the broker refused a record, as a compacted topic does one without key",
     KafkaError.INVALID_TIMESTAMP: (
-        "a record's timestamp lies further back or ahead than the topic's message.timestamp.before.max.ms and "
-        "message.timestamp.after.max.ms allow"
+        "a record's timestamp is outside the limits message.timestamp.before.max.ms and "
+        "message.timestamp.after.max.ms of the topic"
     ),
     KafkaError.UNSUPPORTED_COMPRESSION_TYPE: "the broker does not know the compression type",
     KafkaError.OFFSET_METADATA_TOO_LARGE: "a ledger entry is larger than the broker's offset.metadata.max.bytes",
@@ -65,10 +65,10 @@ _REFUSED = {
 }
 
 _NO_CONNECTION = {
-    KafkaError._SSL: "no TLS connection to the brokers came about",
+    KafkaError._SSL: "the TLS connection to the brokers failed",
     KafkaError._RESOLVE: "the brokers' host name is not known here",
-    KafkaError._TRANSPORT: "no connection to the brokers came about, or none lasted",
-    KafkaError._ALL_BROKERS_DOWN: "no connection to the brokers came about, or none lasted",
+    KafkaError._TRANSPORT: "the connection to the brokers failed",
+    KafkaError._ALL_BROKERS_DOWN: "the connection to the brokers failed",
     KafkaError._TIMED_OUT: "the brokers did not answer in time",
 }
 
@@ -133,18 +133,19 @@ _CHECK_CREDENTIALS = (
     "of the brokers' listener."
 )
 _CHECK_ADDRESS = (
-    "Check that the address is right, that the brokers run and can be reached from here, and that option "
-    "kafka.security.protocol is that of their listener: one that is spoken to in another way hangs up."
+    "Check that the address is right, that the brokers run, and that this machine can reach them. Check that option "
+    "kafka.security.protocol is that of their listener, which otherwise closes the connection."
 )
 
 UNREACHABLE = {
     KafkaError._AUTHENTICATION: _CHECK_CREDENTIALS,
     KafkaError.SASL_AUTHENTICATION_FAILED: _CHECK_CREDENTIALS,
     KafkaError._SSL: (
-        "Check that the options kafka.ssl.truststore.* hold who signed the brokers' certificate, that it is for the "
-        "hosts in the address, and, where brokers want one of the client, the options kafka.ssl.keystore.*."
+        "Check that the options kafka.ssl.truststore.* contain the issuer of the brokers' certificate, and that the "
+        "certificate is for the hosts in the address. If brokers require a client certificate, check the options "
+        "kafka.ssl.keystore.*."
     ),
-    KafkaError._RESOLVE: "Check the host names in the address, and that this machine can look them up.",
+    KafkaError._RESOLVE: "Check the host names in the address, and that this machine can resolve them.",
     KafkaError._TRANSPORT: _CHECK_ADDRESS,
     KafkaError._ALL_BROKERS_DOWN: _CHECK_ADDRESS,
     KafkaError._TIMED_OUT: _CHECK_ADDRESS,

@@ -117,8 +117,8 @@ class Entries:
         except (KeyError, ValueError, zlib.error):
             raise FormatError(
                 f"the entry {key!r} at offset {entry.offset} of partition {self.at.partition} of topic "
-                f"{self.at.topic} is not what this spark_cas writes. Was it written by a newer version, or does "
-                f"another program write to the topic?"
+                f"{self.at.topic} is not in the format of this spark_cas. Either a newer version or another "
+                f"program wrote it."
             ) from None
 
     def put(self, key: str, records: Records) -> None:

@@ -222,6 +222,6 @@ def _partitioner(value: str) -> Partitioner:
 
 def _foreign(what: str = "an expansion") -> FormatError:
     return FormatError(
-        f"{what} in the registry topic is not what this spark_cas writes. Was it written by a newer version, or "
-        "does another program write to the topic?"
+        f"{what} in the registry topic is not in the format of this spark_cas. Either a newer version or "
+        "another program wrote it."
     )

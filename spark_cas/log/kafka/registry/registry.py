@@ -119,8 +119,8 @@ class Registry:
             return None if text is None else int(json.loads(text)["partitions"])
         except (KeyError, TypeError, ValueError):
             raise FormatError(
-                f"the entry {_SETTLED!r} of topic {self.spec.layouts_topic} is not what this spark_cas writes. Was "
-                f"it written by a newer version, or does another program write to the topic?"
+                f"the entry {_SETTLED!r} of topic {self.spec.layouts_topic} is not in the format of this "
+                f"spark_cas. Either a newer version or another program wrote it."
             ) from None
 
     def _settle(self) -> None:

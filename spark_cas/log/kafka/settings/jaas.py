@@ -91,8 +91,8 @@ def _module(name: str) -> str:
     module = MODULES.get(name.removeprefix(_SHADED))
     if module is None:
         raise _error(
-            f"its login module is not supported. Use one of {', '.join(MODULES)}; instead of Kerberos or a module of "
-            "your own, ask for SCRAM credentials, an OAuth client or a client certificate"
+            f"its login module is not supported. Use one of {', '.join(MODULES)}. Kerberos and custom modules "
+            "are not supported: request SCRAM credentials, an OAuth client or a client certificate"
         )
     return module
 
@@ -113,7 +113,7 @@ def _options(tokens: list[tuple[str, bool]]) -> dict[str, str]:
 
 def _error(found: str) -> OptionError:
     return OptionError(
-        f"option kafka.sasl.jaas.config cannot be used: {found}. It looks like this: "
+        f"option kafka.sasl.jaas.config cannot be used: {found}. Example: "
         f'{_KAFKA}scram.ScramLoginModule required username="..." password="env:NAME"; '
         "with a backslash before each double quote or backslash inside a value."
     )

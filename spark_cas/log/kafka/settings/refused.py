@@ -34,7 +34,7 @@ REFUSALS: tuple[Refusal, ...] = (
         ("transactional.id", "transactional.id.prefix"),
     ),
     Refusal(
-        "A transaction that nobody ends would keep readers waiting for ever. Leave it out.",
+        "A transaction that is never ended would block readers without limit. Leave it out.",
         ("transaction.two.phase.commit.enable",),
     ),
     Refusal(
@@ -43,7 +43,7 @@ REFUSALS: tuple[Refusal, ...] = (
         ("acks", "request.required.acks"),
     ),
     Refusal(
-        "Option idempotence says how much a write promises. Leave it out.",
+        "Option idempotence sets the guarantee of a write. Leave it out.",
         ("enable.idempotence", "enable.gapless.guarantee"),
     ),
     Refusal(
@@ -97,7 +97,7 @@ REFUSALS: tuple[Refusal, ...] = (
         (".class", ".classes"),
     ),
     Refusal(
-        "It would write what the client does, settings included, to the log of every worker. Leave it out.",
+        "It would write the events and settings of the client to the log of every worker. Leave it out.",
         ("debug", "log_level", "log.queue", "statistics.interval.ms"),
     ),
     Refusal(
@@ -106,7 +106,7 @@ REFUSALS: tuple[Refusal, ...] = (
         ("enable.ssl.certificate.verification",),
     ),
     Refusal(
-        "A token that nobody signed proves nothing. Use kafka.sasl.oauthbearer.token.endpoint.url.",
+        "A token without a signature proves nothing. Use kafka.sasl.oauthbearer.token.endpoint.url.",
         ("enable.sasl.oauthbearer.unsecure.jwt", "sasl.oauthbearer.config"),
     ),
     # Available in Java's client only.

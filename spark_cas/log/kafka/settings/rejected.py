@@ -28,6 +28,6 @@ def unusable(error: KafkaException, settings: Iterable[str]) -> OptionError:
     what = _NAMES[found[0]] if found else "one of the settings kafka.*"
     return OptionError(
         f"the Kafka client rejected its configuration: {what} is not usable. Check that files exist on every machine "
-        f"and hold what they should, that a key belongs to its certificate, that passwords are right, and that times "
-        f"fit together."
+        f"and have the right content, that a key belongs to its certificate, that passwords are right, and that "
+        f"timeouts are consistent."
     )

@@ -68,8 +68,8 @@ def _mechanism(given: Mapping[str, str]) -> str:
     mechanism = given["sasl.mechanism"].strip().upper()
     if mechanism not in MODULE_OF:
         raise OptionError(
-            f"option kafka.sasl.mechanism must be one of {mechanisms}; what was given is not. Kerberos (GSSAPI), "
-            "which runs a shell command on every worker, is not supported."
+            f"option kafka.sasl.mechanism must be one of {mechanisms}. Kerberos (GSSAPI) is not supported, "
+            "because it runs a shell command on every worker."
         )
     return mechanism
 
@@ -77,7 +77,7 @@ def _mechanism(given: Mapping[str, str]) -> str:
 def _password(given: Mapping[str, str], login: Login | None, mechanism: str) -> dict[str, str]:
     surplus = sorted(given.keys() & {_URL, *_OAUTH})
     if surplus:
-        raise OptionError(f"option kafka.{surplus[0]} goes with kafka.sasl.mechanism OAUTHBEARER only. Leave it out.")
+        raise OptionError(f"option kafka.{surplus[0]} is only for kafka.sasl.mechanism OAUTHBEARER. Leave it out.")
     if login is None:
         raise OptionError(
             f"option kafka.sasl.jaas.config is missing: kafka.sasl.mechanism {mechanism} needs the "
@@ -85,8 +85,8 @@ def _password(given: Mapping[str, str], login: Login | None, mechanism: str) -> 
         )
     if login.options.keys() != {"username", "password"} or not all(login.options.values()):
         raise OptionError(
-            "option kafka.sasl.jaas.config must give its login module a username and a password, neither empty, and "
-            "no other option; what was given is not so. Delegation tokens are not supported."
+            "option kafka.sasl.jaas.config must set exactly username and password for its login module, and neither "
+            "may be empty. Delegation tokens are not supported."
         )
     return {"sasl.username": login.options["username"], "sasl.password": login.options["password"]}
 
@@ -125,8 +125,8 @@ def _checked_url(given: Mapping[str, str]) -> str:
         host = ""
     if not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
         raise OptionError(
-            f"option kafka.{_URL} must be the https:// address of the endpoint that gives tokens, which OAUTHBEARER "
-            "needs; what was given is not, or nothing was."
+            f"option kafka.{_URL} must be the https:// address of the token endpoint. OAUTHBEARER needs it, but the "
+            "option is missing or has another value."
         )
     return url
 

@@ -55,8 +55,8 @@ def _variable(setting: str, name: str) -> str:
     # An invalid variable name may be a secret that happens to begin with env:, so do not show it.
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
         raise OptionError(
-            f"{setting} begins with env:, and what follows is not the name of an environment variable. A secret that "
-            "begins so itself has to be in a variable or file."
+            f"{setting} begins with env:, but no name of an environment variable follows. If the secret begins with "
+            "env:, store it in a variable or file."
         )
     secret = os.environ.get(name)
     if secret is None:

@@ -40,7 +40,7 @@ def _endpoint(given: Mapping[str, str]) -> dict[str, str]:
         return {}
     if given[_ENDPOINT].strip().lower() != "https":
         raise OptionError(
-            f"option kafka.{_ENDPOINT} must be https; what was given is not. Without that check any holder of a "
+            f"option kafka.{_ENDPOINT} must be https, but has another value. Without this check, any holder of a "
             "trusted certificate could pose as the broker. Leave it out, and give the brokers certificates with "
             "their host names."
         )

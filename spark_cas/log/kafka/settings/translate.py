@@ -67,7 +67,7 @@ def _checked(name: str, value: str, convert: Callable[[str], str]) -> str:
     try:
         return convert(value)
     except ValueError as expected:
-        raise OptionError(f"option kafka.{name} must be {expected}; what was given is not.") from None
+        raise OptionError(f"option kafka.{name} must be {expected}, but is not.") from None
 
 
 def _tuning(given: Mapping[str, str]) -> dict[str, str]:
@@ -81,12 +81,12 @@ def _tuning(given: Mapping[str, str]) -> dict[str, str]:
         # As Java does: if only the first backoff is set, the backoff does not grow.
         found.setdefault(most, found[first])
         if int(found[most]) < int(found[first]):
-            raise OptionError(f"option kafka.{most} must not be below kafka.{first}; what was given is.")
+            raise OptionError(f"option kafka.{most} is below kafka.{first}, but must not be.")
     # Otherwise each request queued after a waiting fetch would time out. librdkafka only warns.
     if int(found.get("fetch.wait.max.ms", 500)) + 1000 > int(found.get("socket.timeout.ms", 60_000)):
         raise OptionError(
-            "option kafka.request.timeout.ms (without it 60000) must be at least 1000 above kafka.fetch.max.wait.ms "
-            "(for which 500 is taken without it); what was given is not."
+            "option kafka.request.timeout.ms (default 60000) must be at least 1000 above kafka.fetch.max.wait.ms "
+            "(default 500), but is not."
         )
     return found
 
