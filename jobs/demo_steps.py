@@ -15,7 +15,7 @@ from rich.text import Text
 
 from spark_cas import error_from_text, open_log
 from spark_cas.programs.bulk_load import bulk_load
-from spark_cas.programs.exit_codes import ExitCode
+from spark_cas.programs.errors import ExitCode
 from spark_cas.programs.load_progress import console_for_people
 from spark_cas.programs.load_request import LoadRequest
 from spark_cas.programs.program import Result, outcome_of, parser_of

@@ -16,7 +16,7 @@ from spark_cas.core.errors import OptionError, TrimmedError
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import ObjectLog
-from spark_cas.programs.exit_codes import ExitCode, exit_code_of
+from spark_cas.programs.errors import ExitCode, exit_code_of
 from tests.kafka import clients
 from tests.support.writing import append_foreign
 from tests.test_cli import WITHOUT_SPARK

@@ -84,7 +84,7 @@ def test_a_nested_list_that_is_indented_by_two_spaces_is_noticed():
 
 
 def test_the_exit_codes_that_there_are_are_named():
-    from spark_cas.programs.exit_codes import ExitCode
+    from spark_cas.programs.errors import ExitCode
 
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", LOADING, re.MULTILINE)] == sorted(ExitCode)
 

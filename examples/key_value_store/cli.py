@@ -17,7 +17,7 @@ from spark_cas import ConditionalLogError
 from spark_cas.cli.failing import fail
 from spark_cas.cli.lines import json_of
 from spark_cas.core.errors import UnknownOutcomeError
-from spark_cas.programs.exit_codes import ExitCode
+from spark_cas.programs.errors import ExitCode
 
 UNKNOWN_OUTCOME = 6
 """Exit code: the outcome of the write is unknown, and the same command may write twice."""

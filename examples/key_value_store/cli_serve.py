@@ -10,7 +10,7 @@ import typer
 from key_value_store.http.wire import host_and_port
 from spark_cas import open_log
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, naming, spec_of
-from spark_cas.programs.exit_codes import ExitCode
+from spark_cas.programs.errors import ExitCode
 
 _SWITCH_SECONDS = 0.001
 """The switch interval of Python threads. With a short interval, concurrent writes wait less for each other."""

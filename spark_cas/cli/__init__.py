@@ -16,7 +16,7 @@ from spark_cas.cli.forgetting import forget
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
 from spark_cas.cli.records import read, tail
 from spark_cas.core.errors import ConditionalLogError
-from spark_cas.programs.exit_codes import ExitCode
+from spark_cas.programs.errors import ExitCode
 
 app = typer.Typer(
     help="Conditional publish for Spark: logs that take each row exactly once, at the expected offset.",

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from spark_cas.programs.exit_codes import exit_code_of
+from spark_cas.programs.errors import exit_code_of
 
 
 def fail(error: Exception, code: int | None = None) -> NoReturn:

@@ -13,7 +13,7 @@ from spark_cas.options.contradictions import LIMITS_OF_READS
 from spark_cas.options.option import EVERYWHERE
 from spark_cas.options.parse import ReadOptions, parse_read
 from spark_cas.options.table import BY_KEY
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.log_argument import log_address, options_beside
 
 Address = Annotated[str | None, typer.Argument(metavar="LOG", help="Directory or URL of the log.")]

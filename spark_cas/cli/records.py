@@ -17,7 +17,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.open import open_log
 from spark_cas.options.read_range import ReadRange
 from spark_cas.options.topic_partitions import TopicPartition
-from spark_cas.programs.exit_codes import ExitCode
+from spark_cas.programs.errors import ExitCode
 
 _POLL_SECONDS = 0.5
 _WIDER = 4

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from spark_cas.programs.exit_codes import ExitCode, UsageError
+from spark_cas.programs.errors import ExitCode, UsageError
 from spark_cas.programs.load_progress import console_for_people
 from spark_cas.programs.log_argument import add_log_arguments, log_address, options_beside
 from spark_cas.programs.program import Result, StartSession, parser_of, run

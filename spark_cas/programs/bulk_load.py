@@ -27,7 +27,7 @@ from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.load.planning import require_same_kind
 from spark_cas.log.open import AnySpec, is_named, open_log
 from spark_cas.options import report_file
-from spark_cas.programs.exit_codes import ExitCode, RowCountError, UsageError
+from spark_cas.programs.errors import ExitCode, RowCountError, UsageError
 from spark_cas.programs.input.recorded_list import FoundInput, listed_input, record_list, require_same_list
 from spark_cas.programs.load_arguments import Arguments, parse_arguments
 from spark_cas.programs.load_progress import console_for_people, live_progress

@@ -8,7 +8,7 @@ from typing import Any
 from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.options import report_file
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.load_request import ALL_FORMATS, QUERY, ROWS_ARE_VALUES, LoadRequest, guess_format
 from spark_cas.programs.log_argument import Group, add_log_arguments, log_address, name_and_value, options_beside
 from spark_cas.programs.program import add_traceback

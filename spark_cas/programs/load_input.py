@@ -13,7 +13,7 @@ from pyspark.sql.types import BinaryType, StringType, TimestampType
 from pyspark.sql.utils import is_remote
 
 from spark_cas.core.input_list import InputFile
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError, in_short
 from spark_cas.programs.input.avro_files import avro_rows
 from spark_cas.programs.input.binary_files import binary_rows
 from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
@@ -31,7 +31,6 @@ from spark_cas.programs.input.session_settings import pinned_settings
 from spark_cas.programs.input.text_files import first_lines, whole_file_settings
 from spark_cas.programs.input.text_lines import text_rows
 from spark_cas.programs.load_request import LoadRequest
-from spark_cas.programs.plain_errors import in_short
 from spark_cas.spark.schema import mark_of
 from spark_cas.spark.writing.route import route_rows
 

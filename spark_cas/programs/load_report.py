@@ -16,7 +16,7 @@ from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.planning import job_results, require_same_log
 from spark_cas.log.load.removed_rows import removed_rows
 from spark_cas.log.open import AnySpec, for_a_look, open_log
-from spark_cas.programs.exit_codes import ExitCode, exit_code_of, kind_of
+from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of
 
 _PATIENCE_MS = 5000
 """Deadline in milliseconds. A stopped writer may leave a transaction open, and the report does not wait for it."""

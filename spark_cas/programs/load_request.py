@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.input_list import InputFile, InputList, digested_arguments
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 
 if TYPE_CHECKING:
     from spark_cas.options.parse import WriteOptions

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterable
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 
 _ADDRESS = ("path", "paths", "kafka.bootstrap.servers", "topic")
 """Options for the location of a log. Commands have their own arguments for them."""

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from spark_cas.programs.exit_codes import ExitCode, exit_code_of, kind_of
+from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of, plain_error
 from spark_cas.programs.load_progress import console_for_people
-from spark_cas.programs.plain_errors import plain_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sf
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.spark.reading.bootstrap import STATE
 from spark_cas.spark.reading.pinned_bounds import PinnedBounds
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from spark_cas.core.errors import ErrorKind, UnreadableRecordError
 from spark_cas.options.option import ISOLATION_LOAD
-from spark_cas.programs.exit_codes import ExitCode, UsageError
+from spark_cas.programs.errors import ExitCode, UsageError
 from spark_cas.programs.load_progress import console_for_people
 from spark_cas.programs.log_argument import name_and_value, options_beside
 from spark_cas.programs.program import Result, StartSession, parser_of, run

@@ -10,7 +10,7 @@ from rich.console import Console
 from spark_cas.core.input_list import InputFile
 from spark_cas.core.readable import readable
 from spark_cas.log.load.planning import fresh_job_name
-from spark_cas.programs.exit_codes import ExitCode, UsageError
+from spark_cas.programs.errors import ExitCode, UsageError
 from spark_cas.programs.input.listing import list_input
 from spark_cas.programs.load_arguments import add_input, add_rows, rows_of
 from spark_cas.programs.load_progress import console_for_people

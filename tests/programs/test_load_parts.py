@@ -18,13 +18,12 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import complete_job, job_results
 from spark_cas.log.memory import MemoryLog
 from spark_cas.programs import bulk_load, load_report
-from spark_cas.programs.exit_codes import ExitCode, UsageError, exit_code_of
+from spark_cas.programs.errors import ExitCode, UsageError, exit_code_of, in_short, plain_error
 from spark_cas.programs.input.recorded_list import FoundInput
 from spark_cas.programs.load_arguments import parse_arguments
 from spark_cas.programs.load_progress import describe, duration, live_progress
 from spark_cas.programs.load_report import Held, completed_report, failed_report
 from spark_cas.programs.load_watch import LedgerWatch, LoadWatch, Phase, Snapshot, Stages, StageWatch
-from spark_cas.programs.plain_errors import in_short, plain_error
 from tests.support.writing import JobWriter, plan_of
 
 NEEDED = ["--input", "flights.parquet", "--value-json", "--log", "log"]

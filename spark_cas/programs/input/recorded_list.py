@@ -14,7 +14,7 @@ from spark_cas.core.plan import input_entry
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import require_same_input
 from spark_cas.log.open import open_log
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.listing import list_input
 from spark_cas.programs.load_report import InputTotals
 from spark_cas.programs.load_request import LoadRequest
