@@ -25,9 +25,9 @@ from jobs.demo_stream import count_departures
 from spark_cas import open_log
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.planning import job_progress, pin_plan
-from spark_cas.programs.bulk_load import bulk_load
-from spark_cas.programs.load_request import LoadRequest
-from spark_cas.programs.session import submitted_session
+from spark_cas.programs.arguments import LoadRequest
+from spark_cas.programs.bulk_load import LoadRun
+from spark_cas.programs.program import submitted_session
 from tools.kafka_broker import KafkaBroker
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def refuse_load_after_foreign_records(spark: "SparkSession", bootstrap: str, fli
     produce_everywhere(bootstrap, plan.partitions)
     before = ends(flights.log)
     with expect_refusal():
-        bulk_load(corrected, lambda: spark, console)
+        LoadRun(corrected, lambda: spark, console).run()
     with open_log(flights.log) as log:
         left = job_progress(log, corrected.job)
     if left or ends(flights.log) != before:

@@ -10,14 +10,14 @@ from typer.main import get_command
 from key_value_store.cli import app as store
 from spark_cas.cli import app
 from spark_cas.core.errors import ErrorKind
-from spark_cas.programs import bootstrap_state, load_arguments, stream_copy, verify_log
+from spark_cas.programs import bootstrap_state, bulk_load, stream_copy, verify_log
 from tests.pages import PAGES, ROOT, blocks
 
 DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 LOADING = (ROOT / "docs/loading.md").read_text()
 
 PARSERS = {
-    "jobs/bulk_load.py": load_arguments,
+    "jobs/bulk_load.py": bulk_load,
     "jobs/bootstrap_state.py": bootstrap_state,
     "jobs/stream_copy.py": stream_copy,
     "jobs/verify_log.py": verify_log,

@@ -183,7 +183,7 @@ def test_a_load_is_told_of_keys_that_are_elsewhere(load, broker, topic):
 def test_log_that_is_away_is_tried_until_one_deadline(load, monkeypatch):
     """Port 1 of this machine is closed."""
     read_twice: list[str] = []
-    monkeypatch.setattr(bulk_load, "held_now", lambda _, job: read_twice.append(job))
+    monkeypatch.setattr(bulk_load, "rows_now", lambda _, job: read_twice.append(job))
     code, report, _ = load("--bootstrap-servers", "127.0.0.1:1", "--job", "away", "--partitions", "1")
     assert (code, report["error"], report["rows"], report["partitions"]) == (1, "STORAGE", None, None)
     assert read_twice == []
