@@ -4,11 +4,9 @@ import re
 import shlex
 
 import pytest
-from typer.core import TyperGroup
-from typer.main import get_command
 
-from key_value_store.cli import app as store
-from spark_cas.cli import app
+from key_value_store import cli as store
+from spark_cas import cli
 from spark_cas.core.errors import ErrorKind
 from spark_cas.programs import bootstrap_state, bulk_load, stream_copy, verify_log
 from tests.pages import PAGES, ROOT, blocks
@@ -23,7 +21,7 @@ PARSERS = {
     "jobs/verify_log.py": verify_log,
 }
 
-COMMAND_LINES = {"spark-cas": app, "key_value_store": store}
+COMMAND_LINES = {"spark-cas": cli.command_line(), "key_value_store": store.command_line()}
 
 
 def commands_of(page):
@@ -40,9 +38,7 @@ def understood(line):
         assert (ROOT / name).is_file()
         PARSERS[name].parse_arguments(arguments, name)
     else:
-        group = get_command(COMMAND_LINES[program])
-        assert isinstance(group, TyperGroup)
-        group.commands[name].make_context(name, arguments)
+        COMMAND_LINES[program].parse([name, *arguments])
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)])
@@ -54,9 +50,9 @@ def test_the_commands_are_understood(page):
 def test_a_command_that_is_wrong_is_not_understood():
     with pytest.raises(SystemExit):
         understood(["spark-submit", "jobs/verify_log.py", "--keys", "k"])
-    with pytest.raises(Exception, match="No such option: --partition"):
+    with pytest.raises(SystemExit):
         understood(["spark-cas", "expand", "log", "--partition", "8"])
-    with pytest.raises(Exception, match="No such option: --partition"):
+    with pytest.raises(SystemExit):
         understood(["python", "-m", "key_value_store", "get", "key", "--node", "localhost:1", "--partition", "8"])
 
 
