@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
@@ -262,14 +262,6 @@ def _appending(rows: int, total: int | None, seconds: float, appended: int) -> S
     return Snapshot(Phase.APPENDING, rows, total, rows_per_second=speed, seconds_left=seconds_left)
 
 
-class Display(Protocol):
-    """Display the progress of a load."""
-
-    def show(self, snapshot: Snapshot) -> None: ...
-
-    def close(self) -> None: ...
-
-
 @contextmanager
 def live_progress(console: Console, read: Callable[[], Snapshot]) -> Iterator[None]:
     """Display the progress of a load in a background thread while the context is active.
@@ -278,7 +270,7 @@ def live_progress(console: Console, read: Callable[[], Snapshot]) -> Iterator[No
         console: the console
         read: returns the current state; called in the background thread
     """
-    display: Display = _Bar(console) if console.is_terminal else _Lines(console)
+    display: _Bar | _Lines = _Bar(console) if console.is_terminal else _Lines(console)
     done = Event()
     thread = Thread(target=_poll, args=(read, display, done), name="load progress", daemon=True)
     thread.start()
@@ -316,7 +308,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
-def _poll(read: Callable[[], Snapshot], display: Display, done: Event) -> None:
+def _poll(read: Callable[[], Snapshot], display: "_Bar | _Lines", done: Event) -> None:
     pause = _POLL_SECONDS
     while not done.wait(pause):
         began = time.monotonic()
