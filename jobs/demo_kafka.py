@@ -61,15 +61,16 @@ def demonstrate(build: Path, show_log: bool) -> None:  # noqa: FBT001 - as `run`
 def refuse_load_after_foreign_records(spark: "SparkSession", bootstrap: str, flights: LoadRequest) -> None:
     """Show that a load is rejected if an ordinary producer appends after its plan was made."""
     title("3. An ordinary producer barges in", "between the plan of another load and its first append")
-    corrected = replace(flights, job="flights-2013-corrected")
+    job = "flights-2013-corrected"
+    corrected = replace(flights, job=job)
     with open_log(flights.log) as log:
-        plan = pin_plan(log, corrected.job, ExpectedOffsets("end"))
+        plan = pin_plan(log, job, ExpectedOffsets("end"))
     produce_everywhere(bootstrap, plan.partitions)
     before = ends(flights.log)
     with expect_refusal():
         LoadRun(corrected, lambda: spark, console).run()
     with open_log(flights.log) as log:
-        left = job_progress(log, corrected.job)
+        left = job_progress(log, job)
     if left or ends(flights.log) != before:
         raise RuntimeError("the refused load left something in the topic: this is a bug")
     say("Nothing of it is in the topic. Spark's own sink would have appended all of its rows behind them.")

@@ -168,13 +168,14 @@ class LoadReport:
                 f"is complete, with {self.rows:,} rows; it was not complete when this run began, which {self.error} "
                 f"ended"
             )
-        # Tasks of a stopped load may still append rows.
-        rows = f"at least {self.rows:,} of its rows are in the log"
         if self.rows is None:
             rows = "the number of its rows in the log is not known"
         elif self.rows == 0:
             # The ledger may lack rows: entries expire in a topic, and trimming removes them.
             rows = "none of its rows is known to be in the log"
+        else:
+            # Tasks of a stopped load may still append rows.
+            rows = f"at least {self.rows:,} of its rows are in the log"
         appended = "" if self.appended_rows is None else f"; this run appended {self.appended_rows:,}"
         return f"is not complete: {rows}{appended}"
 

@@ -18,12 +18,10 @@ def run(capsysbinary):
     """Run the program, and return (exit code, stdout, stderr as text)."""
 
     def run(*argv):
-        try:
-            code = cli.main(argv)
-        except SystemExit as end:
-            code = end.code
+        with pytest.raises(SystemExit) as end:
+            sys.exit(cli.main(argv))
         out, err = capsysbinary.readouterr()
-        return code or 0, out, err.decode()
+        return end.value.code or 0, out, err.decode()
 
     return run
 
