@@ -3,7 +3,7 @@
 import sys
 
 from spark_cas.programs.bootstrap_state import main
-from spark_cas.programs.session import submitted_session
+from spark_cas.programs.program import submitted_session
 
 if __name__ == "__main__":
     sys.exit(

@@ -3,7 +3,7 @@
 import sys
 
 from spark_cas.programs.bulk_load import main
-from spark_cas.programs.session import submitted_session
+from spark_cas.programs.program import submitted_session
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], "bulk_load.py", lambda shown: submitted_session("bulk load", show_log=shown)))

@@ -21,7 +21,7 @@ from jobs.demo_steps import (
     write_flights,
 )
 from spark_cas import route
-from spark_cas.programs.session import submitted_session
+from spark_cas.programs.program import submitted_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

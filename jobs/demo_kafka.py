@@ -25,9 +25,9 @@ from jobs.demo_stream import count_departures
 from spark_cas import open_log
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.planning import job_progress, pin_plan
-from spark_cas.programs.bulk_load import bulk_load
-from spark_cas.programs.load_request import LoadRequest
-from spark_cas.programs.session import submitted_session
+from spark_cas.programs.arguments import LoadRequest
+from spark_cas.programs.bulk_load import LoadRun
+from spark_cas.programs.program import submitted_session
 from tools.kafka_broker import KafkaBroker
 
 if TYPE_CHECKING:
@@ -61,15 +61,16 @@ def demonstrate(build: Path, show_log: bool) -> None:  # noqa: FBT001 - as `run`
 def refuse_load_after_foreign_records(spark: "SparkSession", bootstrap: str, flights: LoadRequest) -> None:
     """Show that a load is rejected if an ordinary producer appends after its plan was made."""
     title("3. An ordinary producer", "it appends between the plan of another load and the first append of the load")
-    corrected = replace(flights, job="flights-2013-corrected")
+    job = "flights-2013-corrected"
+    corrected = replace(flights, job=job)
     with open_log(flights.log) as log:
-        plan = pin_plan(log, corrected.job, ExpectedOffsets("end"))
+        plan = pin_plan(log, job, ExpectedOffsets("end"))
     produce_everywhere(bootstrap, plan.partitions)
     before = ends(flights.log)
     with expect_refusal():
-        bulk_load(corrected, lambda: spark, console)
+        LoadRun(corrected, lambda: spark, console).run()
     with open_log(flights.log) as log:
-        left = job_progress(log, corrected.job)
+        left = job_progress(log, job)
     if left or ends(flights.log) != before:
         raise RuntimeError("the rejected load changed the topic: this is a bug")
     say("The load appended nothing. Spark's own sink would have appended all rows after those of the producer.")

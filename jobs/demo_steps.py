@@ -14,11 +14,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from spark_cas import error_from_text, open_log
-from spark_cas.programs.bulk_load import bulk_load
-from spark_cas.programs.exit_codes import ExitCode
-from spark_cas.programs.load_progress import console_for_people
-from spark_cas.programs.load_request import LoadRequest
-from spark_cas.programs.program import Result, outcome_of, parser_of
+from spark_cas.programs.arguments import LoadRequest, parser_of
+from spark_cas.programs.bulk_load import LoadRun
+from spark_cas.programs.errors import ExitCode
+from spark_cas.programs.program import Result, message_console, outcome_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +42,7 @@ def run(argv: Sequence[str], prog: str, description: str | None, demonstrate: Ca
         demonstrate(given.into.absolute(), given.traceback)
         return ExitCode.COMPLETE, {}
 
-    return outcome_of(work, console_for_people(), with_traceback=given.traceback)[0]
+    return outcome_of(work, message_console(), with_traceback=given.traceback)[0]
 
 
 def flights_into(log: str, flights_2013: Path) -> LoadRequest:
@@ -83,7 +82,7 @@ def write_flights(build: Path) -> Path:
 def load(spark: "SparkSession", flights: LoadRequest) -> None:
     """Load the flights for the first time."""
     title("1. Load", "every flight from New York in 2013, keyed by aircraft, into a log of 4 partitions")
-    report = bulk_load(flights, lambda: spark, console)
+    report = LoadRun(flights, lambda: spark, console).run()
     console.print(report.table())
     say(
         f"{report.rows:,} rows in {report.seconds:.1f} s. Each chunk was appended only at the end offset that the",
@@ -94,7 +93,7 @@ def load(spark: "SparkSession", flights: LoadRequest) -> None:
 def load_again(spark: "SparkSession", flights: LoadRequest) -> None:
     """Run the same job a second time, as after a retry or a second submit."""
     title("2. Load again", "the same command, as a scheduler would retry it")
-    report = bulk_load(flights, lambda: spark, console)
+    report = LoadRun(flights, lambda: spark, console).run()
     say(
         f"{report.appended_rows} rows appended in {report.seconds:.3f} s: the log has recorded the job as complete.",
         "A plain append would have stored every flight twice.",

@@ -8,4 +8,4 @@ import sys
 from spark_cas.cli import main
 
 if __name__ == "__main__":
-    main(["expand", *sys.argv[1:]])
+    sys.exit(main(["expand", *sys.argv[1:]]))

@@ -2,7 +2,7 @@
 
 import sys
 
-from spark_cas.programs.session import submitted_session
+from spark_cas.programs.program import submitted_session
 from spark_cas.programs.verify_log import main
 
 if __name__ == "__main__":

@@ -51,9 +51,9 @@ def test_every_layer_contract_can_be_broken(tmp_path):
         (PACKAGE / "log/load/planning.py", "import pyspark"),
         (PACKAGE / "log/memory.py", "import spark_cas.log.objects"),
         (PACKAGE / "log/protocol.py", "import confluent_kafka, obstore"),
-        (PACKAGE / "programs/load_watch.py", "import spark_cas.log.kafka.spec"),
+        (PACKAGE / "programs/load_progress.py", "import spark_cas.log.kafka.spec"),
         (PACKAGE / "cli/tables.py", "import key_value_store"),
-        (EXAMPLE / "node.py", "import key_value_store.http.wire, spark_cas.programs.exit_codes"),
+        (EXAMPLE / "node.py", "import key_value_store.http.wire, spark_cas.programs.errors"),
         (EXAMPLE / "shard.py", "import spark_cas.spark.schema"),
         (EXAMPLE / "http/client.py", "import starlette"),
     ]:

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
-from spark_cas import append_once, cli, open_log, raise_for_outcome
-from spark_cas.core.errors import OptionError, TrimmedError
+from spark_cas import append_once, open_log, raise_for_outcome
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import ObjectLog
-from spark_cas.programs.exit_codes import ExitCode, exit_code_of
 from tests.kafka import clients
+from tests.support.programs import run_cli
 from tests.support.writing import append_foreign
 from tests.test_cli import WITHOUT_SPARK
 
@@ -29,8 +27,6 @@ ODD = {
     "timestamp": 1_589_718_600_250,
 }
 FAR = {"key": None, "value": None, "headers": None, "timestamp": 2**52}
-
-runner = CliRunner()
 
 
 @pytest.fixture
@@ -47,9 +43,9 @@ def log(tmp_path):
 
 
 def shown(*argv):
-    found = runner.invoke(cli.app, argv)
-    assert found.exit_code == 0, found.output
-    return found.stdout.splitlines()
+    ended = run_cli(*argv)
+    assert ended.code == 0, ended.err
+    return ended.out.splitlines()
 
 
 def keys_in(lines):
@@ -57,9 +53,9 @@ def keys_in(lines):
 
 
 def refused(*argv):
-    found = runner.invoke(cli.app, argv)
-    assert found.exit_code == 2
-    return " ".join(found.output.replace("│", " ").split())
+    ended = run_cli(*argv)
+    assert (ended.code, ended.out) == (2, "")
+    return " ".join(ended.err.split())
 
 
 def test_read_shows_a_line_for_each_record(log):
@@ -77,17 +73,15 @@ def test_read_shows_a_line_for_each_record(log):
     assert keys_in(shown("read", log, "--partition", "0", "--limit", "1")) == ["4"]
     assert "the partition has 4 to 8" in refused(*part, "--from", "3")
     assert "0 <= base_offset <= end_offset" in refused(*part, "--from", "7", "--to", "6")
-    assert "give --partition" in refused("read", log, "--to", "5")
+    assert "Add --partition" in refused("read", log, "--to", "5")
     assert "the log has 2" in refused("tail", log, "--partition", "2")
 
 
 def rejection(*argv):
-    """Return the OptionError of a command, for which `main` exits with 2."""
-    found = runner.invoke(cli.app, argv)
-    assert isinstance(found.exception, OptionError), found.output
-    assert exit_code_of(found.exception) == ExitCode.USAGE
-    assert found.stdout == ""
-    return found.exception.message
+    """Return the message of a command that fails with an OptionError."""
+    code, out, err = run_cli(*argv)
+    assert (code, out, err.startswith("error: [OPTION] ")) == (2, "", True)
+    return err.removeprefix("error: [OPTION] ")
 
 
 def named(*options):
@@ -148,8 +142,7 @@ def test_read_applies_fail_on_data_loss(log):
     with open_log(log) as opened:
         opened.trim(0, 4)
     start = ("read", log, "--partition", "0", *named('startingOffsets={"flights": {"0": 3}}'))
-    trimmed = runner.invoke(cli.app, start)
-    assert isinstance(trimmed.exception, TrimmedError)
+    assert "error: [TRIMMED]" in run_cli(*start).err
     assert keys_in(shown(*start, *named("failOnDataLoss=false"))) == ["4", "5", "6", "7"]
 
 
@@ -233,7 +226,7 @@ def follow(address):
 
 
 @pytest.fixture
-def followed(log, monkeypatch, capsys):
+def followed(log, monkeypatch):
     """A function that follows the log, with a step at each wait, and then Ctrl-C. Returns (code, stdout, stderr)."""
 
     def followed(*steps):
@@ -246,10 +239,7 @@ def followed(log, monkeypatch, capsys):
             step()
 
         monkeypatch.setattr("spark_cas.cli.records.time.sleep", wait)
-        monkeypatch.setattr(sys, "argv", ["spark-cas", "tail", log, "--follow", "-n", "0", "--partition", "0"])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        return end.value.code, *capsys.readouterr()
+        return run_cli("tail", log, "--follow", "-n", "0", "--partition", "0")
 
     return followed
 

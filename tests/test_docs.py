@@ -4,26 +4,24 @@ import re
 import shlex
 
 import pytest
-from typer.core import TyperGroup
-from typer.main import get_command
 
-from key_value_store.cli import app as store
-from spark_cas.cli import app
+from key_value_store import cli as store
+from spark_cas import cli
 from spark_cas.core.errors import ErrorKind
-from spark_cas.programs import bootstrap_state, load_arguments, stream_copy, verify_log
+from spark_cas.programs import bootstrap_state, bulk_load, stream_copy, verify_log
 from tests.pages import PAGES, ROOT, blocks
 
 DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 LOADING = (ROOT / "docs/loading.md").read_text()
 
 PARSERS = {
-    "jobs/bulk_load.py": load_arguments,
+    "jobs/bulk_load.py": bulk_load,
     "jobs/bootstrap_state.py": bootstrap_state,
     "jobs/stream_copy.py": stream_copy,
     "jobs/verify_log.py": verify_log,
 }
 
-COMMAND_LINES = {"spark-cas": app, "key_value_store": store}
+COMMAND_LINES = {"spark-cas": cli.command_line(), "key_value_store": store.command_line()}
 
 
 def commands_of(page):
@@ -40,9 +38,7 @@ def understood(line):
         assert (ROOT / name).is_file()
         PARSERS[name].parse_arguments(arguments, name)
     else:
-        group = get_command(COMMAND_LINES[program])
-        assert isinstance(group, TyperGroup)
-        group.commands[name].make_context(name, arguments)
+        COMMAND_LINES[program].parse([name, *arguments])
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)])
@@ -54,9 +50,9 @@ def test_the_commands_are_understood(page):
 def test_a_command_that_is_wrong_is_not_understood():
     with pytest.raises(SystemExit):
         understood(["spark-submit", "jobs/verify_log.py", "--keys", "k"])
-    with pytest.raises(Exception, match="No such option: --partition"):
+    with pytest.raises(SystemExit):
         understood(["spark-cas", "expand", "log", "--partition", "8"])
-    with pytest.raises(Exception, match="No such option: --partition"):
+    with pytest.raises(SystemExit):
         understood(["python", "-m", "key_value_store", "get", "key", "--node", "localhost:1", "--partition", "8"])
 
 
@@ -84,7 +80,7 @@ def test_a_nested_list_that_is_indented_by_two_spaces_is_noticed():
 
 
 def test_the_exit_codes_that_there_are_are_named():
-    from spark_cas.programs.exit_codes import ExitCode
+    from spark_cas.programs.errors import ExitCode
 
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", LOADING, re.MULTILINE)] == sorted(ExitCode)
 

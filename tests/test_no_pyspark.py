@@ -18,7 +18,7 @@ sys.meta_path.insert(0, Absent())
 import spark_cas
 from spark_cas import open_log
 from spark_cas.core.errors import SparkSetupError
-from spark_cas.programs.session import local_session
+from spark_cas.programs.program import local_session
 
 with open_log({path!r}) as log:
     log.create(1)

@@ -1,93 +1,149 @@
 """`spark-cas`: load files, read, trim and expand a log, and abort and forget jobs."""
 
+import argparse
 import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
-from typing import Annotated
-
-import typer
 
 from spark_cas import __version__
-from spark_cas.cli.aborting import abort
-from spark_cas.cli.describing import describe, offsets, progress
-from spark_cas.cli.expanding import expand
-from spark_cas.cli.failing import fail
-from spark_cas.cli.forgetting import forget
-from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
-from spark_cas.cli.records import read, tail
-from spark_cas.core.errors import ConditionalLogError
-from spark_cas.programs.exit_codes import ExitCode
-
-app = typer.Typer(
-    help="Conditional publish for Spark: logs that take each row exactly once, at the expected offset.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+from spark_cas.cli.command_line import CommandLine, add_log, add_log_options, whole_number
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the program, with the arguments of this process unless ``argv`` is given.
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program, by default with the arguments of this process, and return the exit code."""
+    argv = sys.argv[1:] if argv is None else [*argv]
+    if argv[:1] == ["load"]:
+        from spark_cas.programs.bulk_load import main as bulk_load
+        from spark_cas.programs.program import local_session
 
-    If spark_cas raises an error, the program prints the message and ends with an exit code.
-    """
-    if isinstance(sys.stdout, TextIOWrapper):
-        # A record may have characters that the terminal cannot encode.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        app(argv)
-    except ConditionalLogError as error:
-        fail(error)
+        prog = "spark-cas load"
+        return bulk_load(argv[1:], prog, lambda show_log: local_session(prog, show_log=show_log))
+    return command_line().run(argv, _execute)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"spark-cas {__version__}")
-        raise typer.Exit
+def command_line() -> CommandLine:
+    """Return the commands and their arguments."""
+    program = CommandLine(
+        "spark-cas", "Conditional publish for Spark: logs that store each row exactly once, at the expected offset."
+    )
+    program.parser.add_argument("--version", action="version", version=f"spark-cas {__version__}")
+    # `main` passes its arguments to the bulk load.
+    program.add_command("load", "Load files exactly once, with Spark on this machine. See 'spark-cas load --help'.")
+    add_log(
+        program.add_command(
+            "describe",
+            "Show a log: its layout, the offsets of each partition, the progress of jobs, and active loads.",
+        )
+    )
+    add_log(
+        program.add_command(
+            "offsets",
+            "Show the offsets of each partition. The next conditional write of a partition expects its end offset.",
+        )
+    )
+    progress = program.add_command("progress", "Show the progress of each job in each partition.")
+    add_log(progress)
+    progress.add_argument("--job", help="only this job")
+    _add_read(program)
+    _add_tail(program)
+    expand = program.add_command(
+        "expand",
+        "Add partitions, and keep the order of each key (KIP-253). After an interruption, run the command again.",
+    )
+    add_log(expand)
+    expand.add_argument(
+        "--partitions", type=int, required=True, metavar="N", help="the new number of partitions of the log"
+    )
+    abort = program.add_command(
+        "abort", "End an abandoned load that blocks other loads: release its load lock, and abort its invisible rows."
+    )
+    abort.add_argument("job", metavar="JOB", help="the job, as 'describe' lists it")
+    add_log(abort)
+    _add_forget(program)
+    trim = program.add_command(
+        "trim",
+        "Delete records below an offset. A directory or object store deletes whole chunks, but never the newest one.",
+    )
+    add_log(trim)
+    trim.add_argument("--partition", type=whole_number, required=True, metavar="P", help="the partition to trim")
+    trim.add_argument(
+        "--before", type=whole_number, required=True, metavar="OFFSET", help="delete records below this offset"
+    )
+    return program
 
 
-@app.callback()
-def _about(
-    _version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
-    ] = False,
-) -> None:
-    pass
+def _add_read(program: CommandLine) -> None:
+    read = program.add_command(
+        "read", "Show the records of each partition: partition, offset, time (UTC), key, value, headers."
+    )
+    add_log(read)
+    _add_records(read)
+    read.add_argument(
+        "--from",
+        dest="base_offset",
+        type=whole_number,
+        metavar="OFFSET",
+        help="with --partition: the first offset; default: the start of the partition",
+    )
+    read.add_argument(
+        "--to",
+        dest="end_offset",
+        type=whole_number,
+        metavar="OFFSET",
+        help="with --partition: the offset before which to stop; default: the end of the partition",
+    )
+    read.add_argument("--limit", type=whole_number, metavar="N", help="the maximum number of records")
 
 
-# This command and jobs/bulk_load.py share a parser, so typer passes on all arguments.
-@app.command(
-    add_help_option=False,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
-def load(context: typer.Context) -> None:
-    """Load parquet, csv or json files exactly once, with Spark on this machine. `load --help` for more."""
-    from spark_cas.programs.bulk_load import main as bulk_load
-    from spark_cas.programs.session import local_session
-
-    code = bulk_load(context.args, "spark-cas load", lambda shown: local_session("spark-cas load", show_log=shown))
-    raise typer.Exit(code)
-
-
-for command in (describe, offsets, progress, read, tail, expand, abort, forget):
-    app.command()(command)
+def _add_tail(program: CommandLine) -> None:
+    tail = program.add_command("tail", "Show the newest records of each partition, in the format of 'read'.")
+    add_log(tail)
+    _add_records(tail)
+    tail.add_argument(
+        "-n",
+        dest="count",
+        type=whole_number,
+        default=10,
+        metavar="N",
+        help="the number of records of each partition; default: 10",
+    )
+    tail.add_argument("--follow", action="store_true", help="continue with new records, until Ctrl-C")
 
 
-@app.command()
-def trim(
-    *,
-    partition: Annotated[int, typer.Option(min=0, help="The partition to trim.")],
-    before: Annotated[int, typer.Option(min=0, help="Records below this offset may go.")],
-    log: Address = None,
-    bootstrap_servers: Servers = None,
-    topic: Topic = None,
-    log_option: LogOptions = None,
-) -> None:
-    """Delete records below an offset. A directory or object store deletes whole chunks, but never the newest one."""
-    with opened(log, bootstrap_servers, topic, log_option) as source:
-        try:
-            bounds = source.trim(partition, before)
-        except ValueError as error:
-            fail(error, ExitCode.USAGE)
-    typer.echo(f"partition {partition} now starts at offset {bounds.start_offset} and ends at {bounds.end_offset}")
+def _add_records(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--partition", type=whole_number, metavar="P", help="only this partition")
+    command.add_argument("--json", action="store_true", help="one JSON object per line")
+
+
+def _add_forget(program: CommandLine) -> None:
+    forget = program.add_command(
+        "forget",
+        "Remove the entries of jobs permanently. Their rows stay. A load with the same name appends its rows again.",
+    )
+    forget.add_argument("jobs", nargs="*", metavar="JOB", help="the jobs, and then the LOG, unless brokers are given")
+    add_log_options(forget)
+    forget.add_argument(
+        "--older-than",
+        metavar="DURATION",
+        help="in place of JOB: all jobs that were completed at least this long ago, such as 90d",
+    )
+    forget.add_argument(
+        "--force", action="store_true", help="also a job that is not complete, or that ended within the last hour"
+    )
+
+
+def _execute(arguments: argparse.Namespace) -> None:
+    # Import here: --help and usage errors do not need the log.
+    from spark_cas.cli import changing, describing, records
+
+    commands = {
+        "abort": changing.abort,
+        "describe": describing.describe,
+        "expand": changing.expand,
+        "forget": changing.forget,
+        "offsets": describing.offsets,
+        "progress": describing.progress,
+        "read": records.read,
+        "tail": records.tail,
+        "trim": changing.trim,
+    }
+    commands[arguments.command](arguments)

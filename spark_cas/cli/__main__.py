@@ -1,5 +1,7 @@
 """Run ``spark-cas`` as ``python -m spark_cas.cli``."""
 
+import sys
+
 from spark_cas.cli import main
 
-main()
+sys.exit(main())

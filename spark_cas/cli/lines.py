@@ -30,8 +30,8 @@ class Record:
     """None if the headers cannot be read, because a key is not text."""
 
 
-Shown = Callable[[Record], str]
-"""Formats a record as a line."""
+RecordText = Callable[[Record], str]
+"""Type of functions that format a record as a line."""
 
 
 def records_in(log: Log, partition: int, offsets: OffsetRange) -> Iterator[Record]:

@@ -5,56 +5,53 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from spark_cas.programs.exit_codes import ExitCode, UsageError
-from spark_cas.programs.load_progress import console_for_people
-from spark_cas.programs.log_argument import add_log_arguments, log_address, options_beside
-from spark_cas.programs.program import Result, StartSession, parser_of, run
+from spark_cas.programs.arguments import add_log, checked_options, log_address, parser_of
+from spark_cas.programs.errors import ExitCode, UsageError
+from spark_cas.programs.program import Result, StartSession, message_console, print_line, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EPILOG = """\
-A folder gets the rows, under a name of their own, and last the file in "offsets", which names them and the offsets
-that they lie at; a table gets the property spark_cas.offsets. What a stopped run leaves is taken for no state.
+In a folder, the program writes the rows under a unique name, and then the file in "offsets", which has that name and
+the offsets of the state. A table has the offsets in its property spark_cas.offsets. The output of an interrupted run
+is not a state.
 
-exit codes: 0 saved; 1 failed, run it again; 2 usage; 3 refused: the log is not the one that --since was taken of;
-130 interrupted. The last line on stdout is the result as JSON: its expected_offsets are for the next write.
+exit codes: 0 saved; 1 failed, run it again; 2 usage; 3 rejected: --since was saved from another log;
+130 interrupted. The last line on stdout is the result as JSON. Its expected_offsets are for the next write.
 """
 
 
 def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     """Parse a command line. If it is invalid, print usage and exit with 2."""
-    parser = parser_of(
-        prog, "Save the newest value of each key of a log, and the offsets that this state lies at.", _EPILOG
-    )
-    add_log_arguments(parser.add_argument_group("log"))
+    parser = parser_of(prog, "Save the newest value of each key of a log, with the offsets of this state.", _EPILOG)
+    add_log(parser.add_argument_group("log"))
     state = parser.add_argument_group("state")
     state.add_argument("--output", required=True, metavar="PLACE", help="a new folder, or the name of a new table")
     state.add_argument("--format", choices=("parquet", "csv", "table"), default="parquet", help="default: parquet")
     state.add_argument(
-        "--since", metavar="SNAPSHOT", help="an earlier output in the same format: only what came after it is read"
+        "--since", metavar="SNAPSHOT", help="an earlier output in the same format: read only newer records"
     )
-    given = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
     try:
-        given.log = log_address(given.log, given.bootstrap_servers, given.topic)
-        given.log_options = options_beside(given.log_option, "--log-option")
+        path = {"path": log_address(arguments)}
+        arguments.log_options = checked_options(arguments.log_option, "--log-option") | path
     except UsageError as error:
         parser.error(str(error))
-    return given
+    return arguments
 
 
 def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     """Run the program from its command line and return the exit code."""
-    given = parse_arguments(argv, prog)
-    return run(lambda spark: _save(given, spark), start_session, with_traceback=given.traceback)
+    arguments = parse_arguments(argv, prog)
+    return run(lambda spark: _save(arguments, spark), start_session, with_traceback=arguments.traceback)
 
 
-def _save(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
-    from spark_cas.programs.save_state import save_state
+def _save(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
+    from spark_cas.programs.saved_state import save_state
 
-    saved = save_state(spark, {**given.log_options, "path": given.log}, given.format, given.output, given.since)
-    where = saved.name if given.format == "table" else f"{given.output.rstrip('/')}/{saved.name}"
-    told = f"{saved.rows:,} keys of log {saved.at.topic} saved in {where}"
-    console_for_people().print(told, markup=False, highlight=False, soft_wrap=True)
+    saved = save_state(spark, arguments.log_options, arguments.format, arguments.output, arguments.since)
+    place = saved.name if arguments.format == "table" else f"{arguments.output.rstrip('/')}/{saved.name}"
+    print_line(message_console(), f"{saved.rows:,} keys of log {saved.at.topic} saved in {place}")
     offsets = json.loads(saved.at.expected_offsets)
-    return ExitCode.COMPLETE, {"status": "complete", "rows": saved.rows, "state": where, "expected_offsets": offsets}
+    return ExitCode.COMPLETE, {"status": "complete", "rows": saved.rows, "state": place, "expected_offsets": offsets}

@@ -1,10 +1,11 @@
 """Bulk load: append files to a log exactly once. A rerun resumes the load, or reports that it is complete."""
 
+import argparse
 import shlex
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -24,32 +25,94 @@ from spark_cas.core.plan_json import completion_from_json
 from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.placing import placement_on, recorded_partitioner
-from spark_cas.log.load.planning import require_same_kind
-from spark_cas.log.open import AnySpec, is_named, open_log
+from spark_cas.log.load.planning import fresh_job_name, require_same_kind
+from spark_cas.log.open import is_named, open_log
 from spark_cas.options import report_file
-from spark_cas.programs.exit_codes import ExitCode, RowCountError, UsageError
-from spark_cas.programs.input.recorded_list import FoundInput, listed_input, record_list, require_same_list
-from spark_cas.programs.load_arguments import Arguments, parse_arguments
-from spark_cas.programs.load_progress import console_for_people, live_progress
+from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
+from spark_cas.options.parse import WriteOptions, parse_write
+from spark_cas.programs.arguments import Group, LoadRequest, add_input, add_log, add_rows, load_request, parser_of
+from spark_cas.programs.errors import ExitCode, RowCountError, UsageError
+from spark_cas.programs.input.recorded_list import ListedInput, listed_input, record_list, require_same_list
+from spark_cas.programs.load_progress import LedgerWatch, LoadWatch, StageWatch, live_progress
 from spark_cas.programs.load_report import (
-    Held,
+    JobRows,
     LoadReport,
+    complete_rows,
     completed_report,
     failed_report,
-    held_now,
-    held_when_done,
+    rows_now,
 )
-from spark_cas.programs.load_request import LoadRequest
-from spark_cas.programs.load_watch import LedgerWatch, LoadWatch, StageWatch
-from spark_cas.programs.program import tell, tell_error
-from spark_cas.programs.session import stop_session
+from spark_cas.programs.program import message_console, print_error, print_line, print_result, stop_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from spark_cas.options.parse import WriteOptions
+_EPILOG = """\
+exit codes: 0 complete, also if an earlier run completed the job; 1 failed, run it again; 2 usage;
+3 rejected by a condition; 4 the input changed; 5 the job has other rows than its files; 130 interrupted, the same
+command resumes.
+A load that is not exactly once (option idempotence) does not resume: a rerun appends all rows again.
+The last line on stdout is the result as JSON.
+"""
+_LIMITS = ("maxRecordsPerChunk", "maxBytesPerChunk", "maxSecondsPerChunk")
 
-StartSession = Callable[[], "SparkSession"]
+
+def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
+    """Parse a command line into a namespace with a LoadRequest as ``request``. If it is invalid, exit with 2."""
+    parser = parser_of(
+        prog, "Append files to a log exactly once. A rerun with the same --job resumes the load.", _EPILOG
+    )
+    add_input(parser.add_argument_group("input"))
+    add_rows(parser.add_argument_group("rows"))
+    _add_log(parser.add_argument_group("log"))
+    run = parser.add_argument_group("run")
+    run.add_argument("--report", metavar="FILE", help="also write the JSON result to a file")
+    run.add_argument("--verify", action="store_true", help="compare the rows of a complete job with the input")
+    run.add_argument("--tombstones", action="store_true", help="allow null values, which delete their keys")
+    run.add_argument("--allow-empty", action="store_true", help="complete the job if the input has no rows")
+    arguments = parser.parse_args(argv)
+    if arguments.report is not None and not report_file.may_be_put(arguments.report):
+        parser.error("--report: the file cannot be written. Name a file in an existing, writable folder.")
+    try:
+        arguments.request = _request_of(arguments)
+    except UsageError as error:
+        parser.error(str(error))
+    return arguments
+
+
+def _add_log(group: Group) -> None:
+    add_log(group)
+    group.add_argument("--job", help="identity of this load: a rerun with the same job resumes it")
+    group.add_argument("--partitions", metavar="N", help="partition count of a log that does not exist yet")
+    group.add_argument(
+        "--expected-offsets",
+        metavar="OFFSETS",
+        help='the expected end offset of each partition: end (the default), none, or JSON such as {"0": 17}',
+    )
+    group.add_argument(
+        "--atomic",
+        choices=[ATOMIC_LOAD, ATOMIC_PARTITION],
+        help="which rows become visible in one step, or are all rejected: those of the load, or of each partition",
+    )
+    for name in _LIMITS:
+        flag = "--" + "".join(f"-{each.lower()}" if each.isupper() else each for each in name)
+        group.add_argument(flag, dest=name, metavar="N", help=f"as the option {name}")
+
+
+def _request_of(arguments: argparse.Namespace) -> LoadRequest:
+    names = {"partitions": "partitions", "expectedOffsets": "expected_offsets", "atomic": "atomic"}
+    names |= dict(zip(_LIMITS, _LIMITS, strict=True))
+    own = {option: getattr(arguments, name) for option, name in names.items()}
+    own = {option: value for option, value in own.items() if value is not None}
+    request = load_request(arguments, "job", *own)
+    return replace(
+        request,
+        job=arguments.job,
+        log_options=(*request.log_options, *own.items()),
+        verify=arguments.verify,
+        tombstones=arguments.tombstones,
+        allow_empty=arguments.allow_empty,
+    )
 
 
 def main(argv: Sequence[str], prog: str, start_session: Callable[[bool], "SparkSession"]) -> int:
@@ -65,109 +128,298 @@ def main(argv: Sequence[str], prog: str, start_session: Callable[[bool], "SparkS
           necessary, for example not for a complete job with unchanged local files.
     """
     arguments = parse_arguments(argv, prog)
-    console = console_for_people()
-    report = _report_of(arguments, lambda: start_session(arguments.with_traceback), console)
+    console = message_console()
+    load = LoadRun(arguments.request, lambda: start_session(arguments.traceback), console)
+    report = _report_of(load, arguments, console)
     if report.partitions:
         console.print(report.table())
-    tell(console, report.summary())
+    print_line(console, report.summary())
     line = report.to_json()
-    _put_report(line, arguments.report, console)
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    try:
+        if arguments.report is not None:
+            report_file.put(arguments.report, line + "\n")
+    except OSError as error:
+        # The exit code is that of the load.
+        print_line(console, f"error: the report was not written: {error}", "red")
+    print_result(line)
     return report.exit_code
 
 
-def bulk_load(
-    request: LoadRequest,
-    start_session: StartSession,
-    console: Console,
-    *,
-    on_incomplete: Callable[[Held | None], None] = lambda _: None,
-) -> LoadReport:
-    """Load the input of a request, unless the registry shows that an earlier run completed the job.
-
-    Args:
-        request: the load
-        start_session: returns the session
-        console: the console for messages and progress
-        on_incomplete: called before the first append if the job is not complete, with the rows of the job in the log;
-          None if they are not known
-
-    Raises:
-        InputChangedError: if the job began with another input list
-        UsageError: if the input or an expression is invalid
-        RowCountError: if the log has a different number of rows than the file footers
-        ConditionalLogError: if the log or `route` rejects the load or fails
-
-    It also raises Spark's errors.
-    """
-    began = time.monotonic()
-    options = request.parse()
-    if request.job_is_fresh:
-        console.print(_not_named(options), style="yellow", soft_wrap=True)
-    with open_log(options.spec) as log:
-        before = None if options.job is None else _held_before(log, options, options.job)
-        notes = _notes(log, options) if before is None else ()
-    for note in notes:
-        console.print(f"note: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    if before is None:
-        there = Held(()) if options.job is None else held_now(options.spec, options.job)
-        on_incomplete(there)
-        spark = start_session()
-        found = listed_input(request, options, spark, console)
-        done = _write(request, options, spark, console, found, verifying=False)
-        seconds = time.monotonic() - began
-        if done is None:
-            return LoadReport(None, options.spec.url, ExitCode.COMPLETE, seconds, partitions=None, input=found.totals)
-        job, held, rows = done
-        rows_before = None if there is None else there.rows
-        if job is None:
-            rows_before = 0  # the result of a write that is not exactly once counts only the rows of this run
-        report = completed_report(job, held, options.spec.url, seconds, rows_before)
-        return replace(report, input=replace(found.totals, rows=rows))
-    done = None
-    again = require_same_list(request, options, start_session, console)
-    if request.verify:
-        spark = start_session()
-        again = listed_input(request, options, spark, console) if again is None else again
-        done = _write(request, options, spark, console, again, verifying=True)
-    report = completed_report(options.job, before, options.spec.url, time.monotonic() - began, before.rows)
-    totals = None if again is None else replace(again.totals, rows=done[-1] if done else None)
-    return replace(report, already_complete=True, verified=request.verify, input=totals)
+def _report_of(load: "LoadRun", arguments: argparse.Namespace, console: Console) -> LoadReport:
+    """Run the load, print its error, and return the report."""
+    try:
+        _remove_earlier_report(arguments.report)
+        return load.run()
+    except KeyboardInterrupt as interrupt:
+        load.stop()
+        report = load.failed(interrupt)
+        rerun = "the same command resumes"
+        if report.job is None:
+            rerun = "appended rows stay, and the same command appends all rows again"
+        print_line(console, f"interrupted: {rerun}", "yellow")
+        return report
+    except Exception as error:  # noqa: BLE001 - the report contains every error
+        plain = print_error(error, console, with_traceback=arguments.traceback)
+        report = load.failed(plain)
+        if isinstance(plain, LogError) and not is_named(report.log, plain.message):
+            print_line(console, f"the log is {report.log}", "red")
+        onward = offsets_to_go_on(plain.message) if isinstance(plain, ConflictError) else None
+        if onward is not None:
+            named = f"--job {load.job} " if arguments.job is None else ""
+            line = f"to continue, add to the same command: {named}--expected-offsets {shlex.quote(onward)}"
+            print_line(console, line, "yellow")
+        return report
 
 
-def _held_before(log: Backend, options: "WriteOptions", job: str) -> Held | None:
-    """Return the rows of a job that was complete before this run; None if it was not complete.
+def _remove_earlier_report(file: str | None) -> None:
+    """Remove the report of an earlier run, so that no reader mistakes it for that of this run. Raises UsageError."""
+    try:
+        if file is not None:
+            report_file.clear(file)
+    except OSError as error:
+        raise UsageError(f"--report names a file that cannot be replaced: {error}. Nothing was appended.") from error
+
+
+class LoadRun:
+    """One run of a load: the state of the job before it, the write, and the report after it."""
+
+    def __init__(self, request: LoadRequest, start_session: "Callable[[], SparkSession]", console: Console) -> None:
+        """Prepare a run.
+
+        Args:
+            request: the load
+            start_session: returns the session; called once if the run needs Spark
+            console: the console for messages and progress
+        """
+        self.job = fresh_job_name() if request.job is None else request.job
+        """The job of the request, or a unique name."""
+        self._request = request
+        self._start_session = start_session
+        self._console = console
+        self._began = time.monotonic()
+        self._started: SparkSession | None = None
+        self._was_incomplete = False
+        """Whether this run read that the job is not complete."""
+        self._rows_before: JobRows | None = None
+        """Rows of an incomplete job that were in the log before the first append; None if not known."""
+        self._input: ListedInput | None = None
+        self._footer_rows: int | None = None
+
+    def run(self) -> LoadReport:
+        """Load the input, unless the registry shows that an earlier run completed the job.
+
+        Raises:
+            InputChangedError: if the job began with another input list
+            UsageError: if the input or an expression is invalid
+            RowCountError: if the log has a different number of rows than the file footers
+            ConditionalLogError: if the log or `route` rejects the load or fails
+
+        It also raises Spark's errors.
+        """
+        options = self._options
+        if self._request.job is None:
+            print_line(self._console, _unnamed_job_text(options), "yellow")
+        with open_log(options.spec) as log:
+            rows = None if options.job is None else _rows_of_same_kind(log, options, options.job)
+            notes = _preflight_notes(log, options) if rows is None else ()
+        for note in notes:
+            print_line(self._console, f"note: {note}", "yellow")
+        return self._load() if rows is None else self._confirm(rows)
+
+    def stop(self) -> None:
+        """Stop the session, because its workers could append rows after the report."""
+        if self._started is not None:
+            stop_session(self._started)
+
+    def failed(self, error: BaseException) -> LoadReport:
+        """Return the report of this run after an error."""
+        started = self._started is not None
+        try:
+            options = self._options
+        except ConditionalLogError:
+            # The arguments do not name a log. The value given as address may contain a password, so omit it.
+            return failed_report(error, self.job, "", self._seconds, JobRows(()), started=started)
+        # If the log was unavailable before the first append, do not wait for it again.
+        is_away = not self._was_incomplete and isinstance(error, StorageError)
+        rows = None if options.job is None or is_away else rows_now(options.spec, options.job)
+        return failed_report(
+            error,
+            options.job,
+            options.spec.url,
+            self._seconds,
+            rows,
+            incomplete_before=self._was_incomplete,
+            before=self._rows_before if self._was_incomplete else rows,
+            started=started,
+        )
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    @cached_property
+    def _write_options(self) -> dict[str, str]:
+        """Options of the write for Spark's writer.
+
+        If the caller named no job and the write may have no plan, they name no job. Then no check that the job is new
+        is necessary.
+        """
+        options = {**dict(self._request.log_options), "path": self._request.log}
+        if self._request.job is None and parse_write(options).idempotence != REQUIRED:
+            return options
+        return {**options, "job": self.job}
+
+    @cached_property
+    def _options(self) -> WriteOptions:
+        """The parsed options of the write. Raises OptionError."""
+        return parse_write(self._write_options)
+
+    def _session(self) -> "SparkSession":
+        if self._started is None:
+            self._started = self._start_session()
+        return self._started
+
+    def _load(self) -> LoadReport:
+        """Load the input of a job that is not complete."""
+        options = self._options
+        self._rows_before = JobRows(()) if options.job is None else rows_now(options.spec, options.job)
+        self._was_incomplete = True
+        self._input = listed_input(self._request, options, self._session(), self._console)
+        job, rows = self._write(self._input, verifying=False)
+        if rows is None:
+            report = LoadReport(job, options.spec.url, ExitCode.COMPLETE, self._seconds, partitions=None)
+        else:
+            before = None if self._rows_before is None else self._rows_before.rows
+            # The result of a write that is not exactly once counts only the rows of this run.
+            before = 0 if job is None else before
+            report = completed_report(job, rows, options.spec.url, self._seconds, before)
+        return replace(report, input=replace(self._input.totals, rows=self._footer_rows))
+
+    def _confirm(self, rows: JobRows) -> LoadReport:
+        """Compare the input with that of a complete job: the list of files, and with ``--verify`` all rows."""
+        options = self._options
+        self._input = require_same_list(self._request, options, self._session, self._console)
+        if self._request.verify:
+            if self._input is None:
+                self._input = listed_input(self._request, options, self._session(), self._console)
+            self._write(self._input, verifying=True)
+        report = completed_report(options.job, rows, options.spec.url, self._seconds, rows.rows)
+        totals = None if self._input is None else replace(self._input.totals, rows=self._footer_rows)
+        return replace(report, already_complete=True, verified=self._request.verify, input=totals)
+
+    def _write(self, source: ListedInput, *, verifying: bool) -> tuple[str | None, JobRows | None]:
+        """Write the rows and wait for the result.
+
+        Returns:
+            the job, and its rows in the log; None if the write has no job, and if only the driver has the result
+
+        Raises:
+            RowCountError: if the log has a different number of rows than the file footers
+        """
+        # Import here: reading a complete job does not require pyspark.
+        from pyspark.sql.utils import is_remote
+
+        from spark_cas.programs.input.session_settings import pinned_settings
+        from spark_cas.programs.load_input import has_rows, input_settings, ordered_rows, routed_rows, rows_in_footers
+        from spark_cas.spark.source import ConditionalLogSource
+        from spark_cas.spark.versions import register
+
+        options, request, spark = self._options, self._request, self._session()
+        has_result = options.idempotence == REQUIRED or options.report is not None or verifying
+        if is_remote() and not has_result:
+            raise UsageError(
+                f"with Spark Connect, the driver runs on another machine. With idempotence={options.idempotence} it "
+                f"reports the appended rows and their guarantee only in a file. Nothing was appended. Name a file on "
+                f"the driver with --log-option report=FILE, or set idempotence={REQUIRED}."
+            )
+        # Otherwise Spark finds the data source only if the first python3 on PATH has this package.
+        register(spark, ConditionalLogSource)
+        with pinned_settings(spark, input_settings(spark, request, source.files)):
+            rows, order = ordered_rows(spark, request, source.files)
+            self._footer_rows = rows_in_footers(spark, request, source.files)
+            if not request.allow_empty and not has_rows(spark, request, source.files, rows, self._footer_rows):
+                raise UsageError("the input has no rows. Nothing was appended. Add --allow-empty if this is right.")
+            routed = routed_rows(rows, order, {**self._write_options, "job": self.job}, source.list.digest)
+            if not verifying and options.job is not None:
+                record_list(options, options.job, source.list)
+            job, result = self._append(spark, routed, verifying=verifying)
+        if result is not None and self._footer_rows is not None and result.rows != self._footer_rows:
+            raise RowCountError(
+                f"the log has {result.rows} rows of the job, and the footers of its files count {self._footer_rows}. "
+                f"The rows stay in the log. The files changed during the load, or this is a defect of a reader: "
+                f"compare the log with verify_log.py."
+            )
+        return job, result
+
+    def _append(
+        self, spark: "SparkSession", routed: "DataFrame", *, verifying: bool
+    ) -> tuple[str | None, JobRows | None]:
+        """Append routed rows, display the progress, and return the result as `_write`."""
+        from pyspark.sql.utils import is_remote
+
+        from spark_cas.spark.writing.end_markers import end_markers_of
+
+        options, write_options = self._options, self._write_options
+        ledger = None if options.job is None else LedgerWatch(options.spec, options.job)
+        watch = LoadWatch(ledger, StageWatch(spark, self.job, end_markers_of(routed)), verifying=verifying)
+        # With Spark Connect, the report is on the driver's machine.
+        report = None if options.report is None or is_remote() else Path(options.report)
+        with TemporaryDirectory() as folder, live_progress(self._console, watch.snapshot):
+            if options.idempotence != REQUIRED and report is None and not is_remote():
+                report = Path(folder) / "report.json"
+                write_options = {**write_options, "report": str(report)}
+            routed.write.format("conditional-log").mode("append").options(**write_options).save()
+            completion = None if report is None else completion_from_json(report.read_text(encoding="utf-8"))
+        if completion is not None:
+            if not completion.job:
+                return None, JobRows.of(completion.partitions, None)
+            job = options.job or completion.job
+            return job, self._recorded_rows(job)
+        if options.job is None or not is_recorded(options):
+            return None, None
+        return options.job, self._recorded_rows(options.job)
+
+    def _recorded_rows(self, job: str) -> JobRows:
+        """Return the result that the registry recorded for a write. Raises UnknownOutcomeError if there is none."""
+        with open_log(self._options.spec) as log:
+            rows = complete_rows(log, job)
+        if rows is None:
+            raise UnknownOutcomeError(
+                f"the write of job {job!r} returned, but the registry has no record that the job is complete. Run "
+                f"the same command again."
+            )
+        return rows
+
+
+def _unnamed_job_text(options: WriteOptions) -> str:
+    if options.job is None:
+        return f"no --job was given, and idempotence is {options.idempotence}: a rerun appends all rows again"
+    return f"no --job was given: this load is job {options.job!r}, and a rerun resumes it only with that --job"
+
+
+def _rows_of_same_kind(log: Backend, options: WriteOptions, job: str) -> JobRows | None:
+    """Return the rows of a job that an earlier run completed; None if it is not complete.
 
     Raises:
         JobMismatchError: if the job was planned as another kind of write
         TruncatedError: if the job was planned on another log
     """
-    held = held_when_done(log, job)
-    first = None if held is None else log.plan(job)
-    if first is not None:
+    rows = complete_rows(log, job)
+    plan = None if rows is None else log.plan(job)
+    if plan is not None:
         require_same_kind(
             log,
-            first,
+            plan,
             stream=options.batch_id is not None,
             compare=options.compare,
             round_of=options.round_of,
             whole=options.whole,
             partitioner=options.partitioner,
         )
-    return held
+    return rows
 
 
-def _not_named(options: "WriteOptions") -> str:
-    if options.job is None:
-        return f"no --job was given, and idempotence is {options.idempotence}: a re-run is another load"
-    return (
-        f"no --job was given: this load is job {options.job!r}, and a re-run will not be recognised unless it names "
-        f"that job"
-    )
-
-
-def _notes(log: Backend, options: "WriteOptions") -> tuple[str, ...]:
+def _preflight_notes(log: Backend, options: WriteOptions) -> tuple[str, ...]:
     """Return the notes of the log's preflight. They are empty if the log does not exist yet.
 
     Raises:
@@ -181,182 +433,7 @@ def _notes(log: Backend, options: "WriteOptions") -> tuple[str, ...]:
         return ()
 
 
-def _remove_earlier_report(file: str | None) -> None:
-    """Remove the report of an earlier run, so that no reader takes it for the report of this run.
-
-    Raises:
-        UsageError: if the file cannot be replaced
-    """
-    try:
-        if file is not None:
-            report_file.clear(file)
-    except OSError as error:
-        raise UsageError(f"--report names a file that cannot be replaced: {error}. Nothing was appended.") from error
-
-
-def _put_report(line: str, file: str | None, console: Console) -> None:
-    """Write the report to a file. If that fails, print an error and keep the result of the load."""
-    try:
-        if file is not None:
-            report_file.put(file, line + "\n")
-    except OSError as error:
-        tell(console, f"error: the report was not written: {error}", "red")
-
-
-def _report_of(arguments: Arguments, start_session: StartSession, console: Console) -> LoadReport:
-    """Run the load and return a report for success and failure."""
-    request = arguments.request
-    began = time.monotonic()
-    sessions: list[SparkSession] = []
-    before: list[Held | None] = []
-
-    def remembered() -> "SparkSession":
-        sessions.append(start_session())
-        return sessions[-1]
-
-    try:
-        _remove_earlier_report(arguments.report)
-        return bulk_load(request, remembered, console, on_incomplete=before.append)
-    except KeyboardInterrupt as interrupt:
-        # Workers of a running session could append rows after the report is made.
-        for spark in sessions:
-            stop_session(spark)
-        report = _failed(interrupt, request, time.monotonic() - began, before, started=bool(sessions))
-        left = "the same command resumes"
-        if report.job is None:
-            left = "appended rows stay, and the same command appends all rows again"
-        tell(console, f"interrupted: {left}", "yellow")
-        return report
-    except Exception as error:  # noqa: BLE001 - the report contains every error
-        plain = tell_error(error, console, with_traceback=arguments.with_traceback)
-        report = _failed(plain, request, time.monotonic() - began, before, started=bool(sessions))
-        if isinstance(plain, LogError) and not is_named(report.log, plain.message):
-            tell(console, f"the log is {report.log}", "red")
-        onward = offsets_to_go_on(plain.message) if isinstance(plain, ConflictError) else None
-        if onward is not None:
-            named = f"--job {request.job} " if request.job_is_fresh else ""
-            line = f"to go on, add to the same command: {named}--expected-offsets {shlex.quote(onward)}"
-            tell(console, line, "yellow")
-        return report
-
-
-def _failed(
-    error: BaseException,
-    request: LoadRequest,
-    seconds: float,
-    before: Sequence[Held | None],
-    *,
-    started: bool,
-) -> LoadReport:
-    """Return the report of a failed load.
-
-    ``before`` is empty if it failed before its first append. ``started`` is whether it started Spark.
-    """
-    try:
-        options = request.parse()
-    except ConditionalLogError:
-        # The arguments do not name a log. The value given as address may contain a password, so omit it.
-        return failed_report(error, request.job, "", seconds, Held(()), started=started)
-    # If the log was unavailable before the first append, do not wait for it again.
-    is_away = not before and isinstance(error, StorageError)
-    found = None if options.job is None or is_away else held_now(options.spec, options.job)
-    there = before[0] if before else found
-    incomplete = bool(before)
-    return failed_report(
-        error,
-        options.job,
-        options.spec.url,
-        seconds,
-        found,
-        incomplete_before=incomplete,
-        before=there,
-        started=started,
-    )
-
-
-def _write(
-    request: LoadRequest,
-    options: "WriteOptions",
-    spark: "SparkSession",
-    console: Console,
-    found: FoundInput,
-    *,
-    verifying: bool,
-) -> tuple[str | None, Held, int | None] | None:
-    """Write the rows and wait for the result.
-
-    Returns:
-        the job, its rows in the log, and the rows by file footers; None if only the driver has the result
-
-    Raises:
-        RowCountError: if the log has a different number of rows than the file footers
-    """
-    # Import here: a complete job is found without pyspark.
-    from pyspark.sql.utils import is_remote
-
-    from spark_cas.programs.input.session_settings import pinned_settings
-    from spark_cas.programs.load_input import (
-        has_rows,
-        input_settings,
-        ordered_rows,
-        routed_rows,
-        rows_in_footers,
-    )
-    from spark_cas.spark.source import ConditionalLogSource
-    from spark_cas.spark.versions import register
-    from spark_cas.spark.writing.end_markers import end_markers_of
-
-    report = None if options.report is None else Path(options.report)
-    is_told = options.idempotence == REQUIRED or report is not None or verifying
-    if is_remote() and not is_told:
-        raise UsageError(
-            f"with Spark Connect, the driver runs on another machine. With idempotence={options.idempotence} it "
-            f"reports the appended rows and their guarantee only in a file. Nothing was appended. Name a file on the "
-            f"driver with --log-option report=FILE, or set idempotence={REQUIRED}."
-        )
-    # Otherwise Spark finds the data source only if the first python3 on PATH has this package.
-    register(spark, ConditionalLogSource)
-    with pinned_settings(spark, input_settings(spark, request, found.files)):
-        rows, order = ordered_rows(spark, request, found.files)
-        expected = rows_in_footers(spark, request, found.files)
-        if not request.allow_empty and not has_rows(spark, request, found.files, rows, expected):
-            raise UsageError("the input has no rows. Nothing was appended. Add --allow-empty if this is right.")
-        routed = routed_rows(rows, order, request, found.list.digest)
-        if not verifying and options.job is not None:
-            record_list(options, options.job, found.list)
-        ledger = None if options.job is None else LedgerWatch(options.spec, options.job)
-        stages = StageWatch(spark, request.job, end_markers_of(routed))
-        watch = LoadWatch(ledger, stages, verifying=verifying)
-        given = request.write_options()
-        with TemporaryDirectory() as folder, live_progress(console, watch.look):
-            if options.idempotence != REQUIRED and report is None and not is_remote():
-                report = Path(folder) / "report.json"
-                given["report"] = str(report)
-            routed.write.format("conditional-log").mode("append").options(**given).save()
-            # With Spark Connect, the report is on the driver's machine.
-            if report is not None and not is_remote():
-                completion = completion_from_json(report.read_text(encoding="utf-8"))
-                job = (options.job or completion.job) if completion.job else None
-                held = Held.of(completion.partitions, None) if job is None else _done(options.spec, job)
-                _require_rows(held, expected)
-                return job, held, expected
-        if options.job is None or not is_recorded(options):
-            return None
-        held = _done(options.spec, options.job)
-        _require_rows(held, expected)
-        return options.job, held, expected
-
-
-def _require_rows(held: Held, expected: int | None) -> None:
-    if expected is not None and held.rows != expected:
-        raise RowCountError(
-            f"the log has {held.rows} rows of the job, and the footers of its files count {expected}. The rows stay "
-            f"in the log. The files changed during the load, or this is a defect of a reader: compare the log with "
-            f"verify_log.py."
-        )
-
-
-def is_recorded(options: "WriteOptions") -> bool:
+def is_recorded(options: WriteOptions) -> bool:
     """Return whether the registry records the result, which is so if the write is exactly once.
 
     Raises:
@@ -366,15 +443,3 @@ def is_recorded(options: "WriteOptions") -> bool:
         return True
     with open_log(options.spec) as log:
         return log.preflight(idempotence=options.idempotence).guarantee == EXACTLY_ONCE
-
-
-def _done(spec: AnySpec, job: str) -> Held:
-    """Return the result that the registry recorded for a write. Raises UnknownOutcomeError if there is none."""
-    with open_log(spec) as log:
-        done = held_when_done(log, job)
-    if done is None:
-        raise UnknownOutcomeError(
-            f"the write of job {job!r} returned, but the registry has no record that the job is complete. Run "
-            f"the same command again."
-        )
-    return done

@@ -2,7 +2,7 @@
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,7 +13,8 @@ from pyspark.sql.types import BinaryType, StringType, TimestampType
 from pyspark.sql.utils import is_remote
 
 from spark_cas.core.input_list import InputFile
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.arguments import LoadRequest
+from spark_cas.programs.errors import UsageError, in_short
 from spark_cas.programs.input.avro_files import avro_rows
 from spark_cas.programs.input.binary_files import binary_rows
 from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
@@ -30,8 +31,6 @@ from spark_cas.programs.input.row_json import row_json
 from spark_cas.programs.input.session_settings import pinned_settings
 from spark_cas.programs.input.text_files import first_lines, whole_file_settings
 from spark_cas.programs.input.text_lines import text_rows
-from spark_cas.programs.load_request import LoadRequest
-from spark_cas.programs.plain_errors import in_short
 from spark_cas.spark.schema import mark_of
 from spark_cas.spark.writing.route import route_rows
 
@@ -50,14 +49,15 @@ _ORDER = "_order_"
 _RECORD = ("key", "value", "headers", "timestamp")
 
 
-def routed_rows(rows: "DataFrame", order: "list[Column]", request: LoadRequest, digest: str) -> "DataFrame":
+def routed_rows(
+    rows: "DataFrame", order: "list[Column]", write_options: Mapping[str, str], digest: str
+) -> "DataFrame":
     """Route the rows of `ordered_rows`, and record the digest of the input list with the plan of the load.
 
     Raises:
         ConditionalLogError: if `route` rejects the rows or the options
     """
-    options = {**request.write_options(), "job": request.job}
-    routed = route_rows(rows, options, order_by=order, has_columns=True)
+    routed = route_rows(rows, write_options, order_by=order, has_columns=True)
     mark = mark_of(routed.schema)
     if mark is not None:
         routed = routed.withMetadata("partition", replace(mark, input=digest).metadata())
@@ -217,8 +217,8 @@ def _value(request: LoadRequest, frame: "DataFrame", positions: Sequence[str]) -
     if not request.tombstones:
         missing = F.raise_error(
             F.lit(
-                "a row has a null value, which would delete its key. Nothing was appended. Add --tombstones if null "
-                "values are meant to delete keys, or give another --value."
+                "a row has a null value, which would delete its key. Nothing was appended. Add --tombstones to "
+                "delete keys, or change --value."
             )
         )
         value = F.when(value.isNull(), missing).otherwise(value)
@@ -229,8 +229,8 @@ def _expression(request: LoadRequest, argument: str, text: str) -> "Column":
     """Return the column of a SQL expression. Raises UsageError for `*` if it includes the columns of positions."""
     if request.query is None and _STAR.search(_NO_STAR.sub("''", text)):
         raise UsageError(
-            f"{argument}: `*` would include columns that a load adds. Name the columns, or use --value-json, which "
-            f"has all columns of the input."
+            f"{argument}: `*` would include columns that a load adds. Nothing was appended. Name the columns, or use "
+            f"--value-json, which has all columns of the input."
         )
     return F.expr(text)
 
@@ -238,11 +238,11 @@ def _expression(request: LoadRequest, argument: str, text: str) -> "Column":
 def _headers(request: LoadRequest) -> "list[Column]":
     if not request.headers:
         return []
-    each = [
+    columns = [
         F.struct(F.lit(name).alias("key"), _expression(request, "--header", expression).cast("binary").alias("value"))
         for name, expression in request.headers
     ]
-    return [F.array(*each).alias("headers")]
+    return [F.array(*columns).alias("headers")]
 
 
 def _timestamp(request: LoadRequest) -> "list[Column]":
@@ -268,9 +268,9 @@ def _timestamp(request: LoadRequest) -> "list[Column]":
 def _require_types(rows: "DataFrame") -> None:
     for field in rows.schema:
         if field.name in ("key", "value") and not isinstance(field.dataType, StringType | BinaryType):
-            found = field.dataType.simpleString()
-            how = "Cast it, or use --value-json or to_json(...)" if field.name == "value" else "Cast it to string"
-            raise UsageError(f"--{field.name} must be a string or binary expression, found {found}. {how}.")
+            name = field.dataType.simpleString()
+            fix = "Cast it, or use --value-json or to_json(...)" if field.name == "value" else "Cast it to string"
+            raise UsageError(f"--{field.name} must be a string or binary expression, found {name}. {fix}.")
         if field.name == "timestamp" and not isinstance(field.dataType, TimestampType):
             raise UsageError(
                 f"--timestamp must be of type timestamp, found {field.dataType.simpleString()}. Cast it."
@@ -291,5 +291,5 @@ def _order(request: LoadRequest) -> list[tuple[str, bool]]:
 
 def _split(text: str) -> tuple[str, bool]:
     """Split the text of ``--order-by`` into its expression and whether the order is descending."""
-    found = _DIRECTION.fullmatch(text)
-    return (found["expression"], found["direction"].lower() == "desc") if found else (text, False)
+    match = _DIRECTION.fullmatch(text)
+    return (match["expression"], match["direction"].lower() == "desc") if match else (text, False)

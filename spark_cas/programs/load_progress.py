@@ -1,19 +1,31 @@
-"""Live progress of a bulk load: a progress bar on a terminal, otherwise log lines at intervals."""
+"""Progress of a bulk load: rows in the log from the ledger, pending work from Spark's stages, and their display."""
 
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from threading import Event, Thread
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from spark_cas.programs.load_watch import Phase, Snapshot
+from spark_cas.core.errors import ConditionalLogError, StorageError
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.after_expansion import plan_now
+from spark_cas.log.load.whole_load import with_group
+from spark_cas.log.open import AnySpec, for_a_look, open_log
+from spark_cas.log.patience import within
+from spark_cas.spark.jvm import java_context
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_READ_TIMEOUT_MS = 1000
+"""Deadline of a ledger read in milliseconds. If it passes, the previous row count is shown."""
+_QUIET_SECONDS = 5
+"""Time in seconds before a wait is shown. Shorter waits are normal."""
 _POLL_SECONDS = 0.5
 _FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 1.0, 30.0
 _LINES_SHARE = 10
@@ -22,42 +34,245 @@ _POLLING_SHARE = 4
 """Minimum interval between two reads of the ledger, as a multiple of the duration of a read."""
 
 
-def console_for_people() -> Console:
-    """Return a console for stderr, or for the terminal of spark-submit.
+class Phase(StrEnum):
+    """Phase of a load."""
 
-    spark-submit reads stderr of a Python program through a pipe and prints it on its own stdout. The program
-    therefore does not detect a terminal, and its messages would mix with the result.
-    """
-    if "PYSPARK_GATEWAY_PORT" in os.environ and not sys.stderr.isatty():
-        # Only Linux exposes the open files of another process. Other systems get lines instead of a bar.
-        with suppress(OSError):
-            stderr_of_parent = Path(f"/proc/{os.getppid()}/fd/2")
-            terminal = stderr_of_parent.open("w", encoding="utf-8")
-            if terminal.isatty():
-                return Console(file=terminal)
-            terminal.close()
-    return Console(stderr=True)
+    STARTING = "starting"
+    """Spark plans the query. No task is running."""
+    ROUTING = "routing"
+    """Tasks read the input and shuffle the rows by log partition."""
+    APPENDING = "appending"
+    VERIFYING = "verifying"
+    """Tasks compare the rows of a complete job with its digest in the log."""
 
 
-class Display(Protocol):
-    """Display the progress of a load."""
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """State of a load at one point in time."""
 
-    def show(self, seen: Snapshot) -> None: ...
+    phase: Phase
+    rows: int
+    """Rows of the job in the log. While routing or verifying, rows that were read so far."""
+    total: int | None = None
+    """All rows of the input; None until they are routed."""
+    tasks: int | None = None
+    """Tasks of the phase; None if rows show the progress."""
+    tasks_done: int = 0
+    rows_per_second: float | None = None
+    seconds_left: float | None = None
+    waiting: str | None = None
+    """Cause and duration of a wait: an unresponsive log or another load."""
 
-    def close(self) -> None: ...
+    @property
+    def share(self) -> float | None:
+        """Completed share of the phase, from 0 to 1; None if it is not known."""
+        if self.tasks is not None:
+            return self.tasks_done / max(1, self.tasks)
+        return None if self.total is None else min(1.0, self.rows / max(1, self.total))
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Spark stages of a load: the first routes the rows, the last appends them."""
+
+    rows: int
+    """Rows that were read so far; all rows of the input after routing."""
+    tasks: int
+    """Number of tasks in the running stage."""
+    tasks_done: int
+    routed: bool
+
+
+class StageWatch:
+    """Watch the Spark jobs that the calling thread starts after construction."""
+
+    def __init__(self, spark: "SparkSession", job: str, end_markers: int) -> None:
+        self._context: Any = None
+        self._end_markers = end_markers
+        """The number of rows that `route` adds to those of the input."""
+        self._group = f"bulk load {job} {time.monotonic_ns()}"
+        self._latest = Stages(rows=0, tasks=0, tasks_done=0, routed=False)
+        # With Spark Connect, the stages are on the server. Progress is then from the ledger only.
+        with suppress(Exception):
+            spark.sparkContext.setJobGroup(self._group, f"bulk load of job {job}")
+            self._context = spark.sparkContext
+
+    def stages(self) -> Stages | None:
+        """Return the current stages; None if Spark does not report them."""
+        if self._context is None:
+            return None
+        try:
+            self._latest = self._read_stages() or self._latest
+        except Exception:  # noqa: BLE001 - a progress failure must not stop the load
+            self._context = None
+            return None
+        return self._latest
+
+    def _read_stages(self) -> Stages | None:
+        tracker = self._context.statusTracker()
+        jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup(self._group)]
+        numbers = sorted({number for job in jobs if job for number in job.stageIds})
+        if not numbers:
+            return None
+        store = java_context(self._context).statusStore()
+        stages = [store.lastStageAttempt(number) for number in numbers]
+        routing = next((each for each in stages if each.shuffleWriteRecords()), stages[0])
+        routed = routing.status().toString() == "COMPLETE"
+        running = stages[-1] if routed else routing
+        # Spark counts shuffle records when a task ends, and input records every few seconds.
+        rows = max(routing.shuffleWriteRecords() - self._end_markers, 0 if routed else routing.inputRecords())
+        return Stages(rows, running.numTasks(), running.numCompleteTasks(), routed=routed)
+
+
+class LedgerWatch:
+    """Count the rows of a job in the log. It opens its own backend, because backends are not thread-safe."""
+
+    def __init__(self, spec: AnySpec, job: str) -> None:
+        self._spec = spec
+        self._job = job
+        self._log: Backend | None = None
+        self._at = job, ""
+        """Name and commit group under which the job currently appends."""
+        self._earlier = 0
+        self._rows: dict[int, int] = {}
+        self._complete: set[int] = set()
+        self._responded_at = time.monotonic()
+        self._has_lock = False
+        self._blocking: tuple[str, float] | None = None
+        """The job that has the load lock, and the time at which this watch first read that."""
+
+    def rows(self) -> int:
+        """Return the rows of the job in all partitions. If the log is unavailable, return the last known count."""
+        try:
+            with within(_READ_TIMEOUT_MS / 1000):
+                self._read()
+        except StorageError:
+            pass
+        except ConditionalLogError:
+            # The log responded, for example that it does not exist yet.
+            self._responded_at = time.monotonic()
+        else:
+            self._responded_at = time.monotonic()
+        return self._earlier + sum(self._rows.values())
+
+    def waiting(self) -> str | None:
+        """Return the cause and duration of a wait of at least five seconds; None if there is none."""
+        silent_for = time.monotonic() - self._responded_at
+        if silent_for >= _QUIET_SECONDS:
+            return f"waiting for {self._spec.server} since {silent_for:.0f} s"
+        if self._blocking is None:
+            return None
+        job, since = self._blocking
+        waited = time.monotonic() - since
+        return f"waiting for job {job}, which is at work, since {waited:.0f} s" if waited >= _QUIET_SECONDS else None
+
+    def _read(self) -> None:
+        if self._log is None:
+            self._log = open_log(for_a_look(self._spec, _READ_TIMEOUT_MS))
+        self._find_blocking_job(self._log)
+        earlier = self._switch_plan(self._log)
+        for partition in range(self._log.layout().partitions):
+            self._read_partition(self._log, partition)
+        self._earlier = earlier
+
+    def _find_blocking_job(self, log: Backend) -> None:
+        """Find the job that blocks this one, until this job has a lock or rows in the log."""
+        if self._has_lock or self._rows:
+            return
+        load_locks = log.load_locks()
+        others = load_locks.in_the_way(self._job, ((0, log.layout().partitions),))
+        self._has_lock = load_locks.of(self._job) is not None
+        if self._has_lock or not others:
+            self._blocking = None
+        elif self._blocking is None or self._blocking[0] != others[0].job:
+            self._blocking = others[0].job, time.monotonic()
+
+    def _switch_plan(self, log: Backend) -> int:
+        """Switch to the current plan and group, which change with an expansion or a new commit group.
+
+        Returns:
+            the rows that the job appended before the expansion
+        """
+        plan = plan_now(log, self._job)
+        if plan is None:
+            return 0
+        at = plan.job, with_group(log, plan).group
+        if at != self._at:
+            self._at, self._rows, self._complete = at, {}, set()
+        return plan.earlier_rows
+
+    def _read_partition(self, log: Backend, partition: int) -> None:
+        if partition in self._complete:
+            return
+        progress = log.progress(partition, *self._at)
+        if progress is not None:
+            self._rows[partition] = progress.rows
+            if progress.complete:
+                self._complete.add(partition)
+
+
+class LoadWatch:
+    """Combine the progress of ledger and stages, and compute the speed."""
+
+    def __init__(self, ledger: LedgerWatch | None, stages: StageWatch, *, verifying: bool) -> None:
+        self._ledger = ledger
+        """None if the load has no ledger entry. Progress is then from the stages only."""
+        self._stages = stages
+        self._verifying = verifying
+        self._began = time.monotonic()
+        self._appending: tuple[float, int] | None = None
+        """Time at which appending began, and the rows of earlier runs at that time."""
+
+    def snapshot(self) -> Snapshot:
+        """Return the current state of the load."""
+        rows = 0 if self._ledger is None else self._ledger.rows()
+        waiting = None if self._ledger is None else self._ledger.waiting()
+        return replace(self._snapshot(rows), waiting=waiting)
+
+    def _snapshot(self, rows: int) -> Snapshot:
+        stages = self._stages.stages()
+        if stages is not None and not stages.tasks:
+            return Snapshot(Phase.STARTING, rows=0)
+        if self._verifying and stages is not None:
+            return Snapshot(Phase.VERIFYING, stages.rows, tasks=stages.tasks, tasks_done=stages.tasks_done)
+        if self._ledger is None:
+            if stages is None:
+                return Snapshot(Phase.STARTING, rows=0)
+            phase = Phase.APPENDING if stages.routed else Phase.ROUTING
+            return Snapshot(phase, stages.rows, tasks=stages.tasks, tasks_done=stages.tasks_done)
+        now = time.monotonic()
+        if stages is not None and not stages.routed:
+            return _routing(stages, now - self._began)
+        if self._appending is None:
+            self._appending = now, rows
+        since, before = self._appending
+        return _appending(rows, stages.rows if stages else None, now - since, rows - before)
+
+
+def _routing(stages: Stages, seconds: float) -> Snapshot:
+    speed = stages.rows / seconds if stages.rows else None
+    return Snapshot(
+        Phase.ROUTING, stages.rows, tasks=stages.tasks, tasks_done=stages.tasks_done, rows_per_second=speed
+    )
+
+
+def _appending(rows: int, total: int | None, seconds: float, appended: int) -> Snapshot:
+    speed = appended / seconds if appended and seconds else None
+    seconds_left = max(0, total - rows) / speed if total is not None and speed else None
+    return Snapshot(Phase.APPENDING, rows, total, rows_per_second=speed, seconds_left=seconds_left)
 
 
 @contextmanager
-def live_progress(console: Console, look: Callable[[], Snapshot]) -> Iterator[None]:
+def live_progress(console: Console, read: Callable[[], Snapshot]) -> Iterator[None]:
     """Display the progress of a load in a background thread while the context is active.
 
     Args:
         console: the console
-        look: returns the current state; called in the background thread
+        read: returns the current state; called in the background thread
     """
-    display: Display = _Bar(console) if console.is_terminal else _Lines(console)
+    display: _Bar | _Lines = _Bar(console) if console.is_terminal else _Lines(console)
     done = Event()
-    thread = Thread(target=_poll, args=(look, display, done), name="load progress", daemon=True)
+    thread = Thread(target=_poll, args=(read, display, done), name="load progress", daemon=True)
     thread.start()
     try:
         yield
@@ -68,38 +283,38 @@ def live_progress(console: Console, look: Callable[[], Snapshot]) -> Iterator[No
         display.close()
 
 
-def describe(seen: Snapshot) -> str:
+def describe(snapshot: Snapshot) -> str:
     """Return the progress as text: ``120,000 of 336,776 rows, 41,000 rows/s, 5 s left``."""
-    if seen.phase is Phase.STARTING:
-        return seen.waiting or "Spark plans the load"
-    parts = [f"{seen.rows:,} rows" if seen.total is None else f"{seen.rows:,} of {seen.total:,} rows"]
-    if seen.tasks:
-        parts = [f"{parts[0]} read", f"{seen.tasks_done} of {seen.tasks} tasks done"]
-    if seen.rows_per_second is not None:
-        parts.append(f"{seen.rows_per_second:,.0f} rows/s")
-    if seen.waiting is not None:
-        parts.append(seen.waiting)
-    elif seen.seconds_left is not None:
-        parts.append(f"{duration(seen.seconds_left)} left")
+    if snapshot.phase is Phase.STARTING:
+        return snapshot.waiting or "Spark plans the load"
+    parts = [f"{snapshot.rows:,} rows" if snapshot.total is None else f"{snapshot.rows:,} of {snapshot.total:,} rows"]
+    if snapshot.tasks:
+        parts = [f"{parts[0]} read", f"{snapshot.tasks_done} of {snapshot.tasks} tasks done"]
+    if snapshot.rows_per_second is not None:
+        parts.append(f"{snapshot.rows_per_second:,.0f} rows/s")
+    if snapshot.waiting is not None:
+        parts.append(snapshot.waiting)
+    elif snapshot.seconds_left is not None:
+        parts.append(f"{duration(snapshot.seconds_left)} left")
     return ", ".join(parts)
 
 
 def duration(seconds: float) -> str:
     """Return a duration as text: ``5 s``, ``3 min 20 s``, ``2 h 5 min``."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
-def _poll(look: Callable[[], Snapshot], display: Display, done: Event) -> None:
+def _poll(read: Callable[[], Snapshot], display: "_Bar | _Lines", done: Event) -> None:
     pause = _POLL_SECONDS
     while not done.wait(pause):
         began = time.monotonic()
-        seen = look()
+        snapshot = read()
         if not done.is_set():
-            display.show(seen)
+            display.show(snapshot)
         pause = max(_POLL_SECONDS, _POLLING_SHARE * (time.monotonic() - began))
 
 
@@ -117,14 +332,14 @@ class _Bar:
         self._phase = Phase.STARTING
         self._progress.start()
 
-    def show(self, seen: Snapshot) -> None:
-        if seen.phase is not self._phase:
+    def show(self, snapshot: Snapshot) -> None:
+        if snapshot.phase is not self._phase:
             # Create a new task, because a bar cannot return to an unknown total.
             self._progress.remove_task(self._task)
-            self._task = self._progress.add_task(seen.phase.value, total=None, words="")
-            self._phase = seen.phase
-        total = None if seen.share is None else 1.0
-        self._progress.update(self._task, total=total, completed=seen.share or 0.0, words=describe(seen))
+            self._task = self._progress.add_task(snapshot.phase.value, total=None, words="")
+            self._phase = snapshot.phase
+        total = None if snapshot.share is None else 1.0
+        self._progress.update(self._task, total=total, completed=snapshot.share or 0.0, words=describe(snapshot))
 
     def close(self) -> None:
         self._progress.stop()
@@ -135,15 +350,15 @@ class _Lines:
         self._console = console
         self._phase: Phase | None = None
         self._began = time.monotonic()
-        self._said = 0.0
+        self._printed_at = 0.0
 
-    def show(self, seen: Snapshot) -> None:
+    def show(self, snapshot: Snapshot) -> None:
         now = time.monotonic()
         pause = min(_LAST_LINE_SECONDS, max(_FIRST_LINE_SECONDS, (now - self._began) / _LINES_SHARE))
-        if seen.phase is self._phase and now - self._said < pause:
+        if snapshot.phase is self._phase and now - self._printed_at < pause:
             return
-        self._phase, self._said = seen.phase, now
-        self._console.print(f"{seen.phase.value}: {describe(seen)}", highlight=False, soft_wrap=True)
+        self._phase, self._printed_at = snapshot.phase, now
+        self._console.print(f"{snapshot.phase.value}: {describe(snapshot)}", highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         pass

@@ -16,9 +16,9 @@ from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.planning import job_results, require_same_log
 from spark_cas.log.load.removed_rows import removed_rows
 from spark_cas.log.open import AnySpec, for_a_look, open_log
-from spark_cas.programs.exit_codes import ExitCode, exit_code_of, kind_of
+from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of
 
-_PATIENCE_MS = 5000
+_READ_TIMEOUT_MS = 5000
 """Deadline in milliseconds. A stopped writer may leave a transaction open, and the report does not wait for it."""
 
 
@@ -108,7 +108,7 @@ class LoadReport:
 
     @property
     def null_keys(self) -> int | None:
-        """Rows of the job without a key; None if the job is not complete, or if this run did not see all of them."""
+        """Rows of the job without a key; None if not known, for example for an incomplete job."""
         if self.exit_code is not ExitCode.COMPLETE or self.partitions is None or self.earlier_rows:
             return None
         counts = [each.null_keys for each in self.partitions]
@@ -132,26 +132,26 @@ class LoadReport:
         if self.exit_code is not ExitCode.COMPLETE:
             return f"{load} {self._failure()}"
         if self.already_complete:
-            done = "its input was not compared with them (--verify compares them)"
+            comparison = "its input was not compared with them (--verify compares them)"
             if self.input is not None:
-                done = "its files are the same, and were not read (--verify reads them)"
+                comparison = "its files are the same, and were not read (--verify reads them)"
             if self.verified:
-                done = "its input was read again and is the same"
-            return f"{load} was complete before, with {self.rows:,} rows: {done}, nothing was appended"
+                comparison = "its input was read and is the same"
+            return f"{load} was complete before, with {self.rows:,} rows: {comparison}, nothing was appended"
         if self.partitions is None:
-            return f"{load} is complete: how many rows were appended is known where Spark's driver runs"
+            return f"{load} is complete: only Spark's driver has the number of appended rows"
         if self.appended_rows is None:
-            return f"{load} is complete, with {self.rows:,} rows: how many of them this run appended is not known"
+            return f"{load} is complete, with {self.rows:,} rows: the number that this run appended is not known"
         appended = self.appended_rows
         speed = f", {appended / self.seconds:,.0f} rows/s" if self.seconds else ""
         before = (self.rows or 0) - appended
-        resumed = f", {before:,} were there before" if before else ""
+        resumed = f", {before:,} by earlier runs" if before else ""
         null_keys = f", {self.null_keys:,} rows have no key" if self.null_keys else ""
-        done = f"{load} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}{null_keys}"
+        result = f"{load} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}{null_keys}"
         if not self.removed_rows:
-            return done
+            return result
         return (
-            f"{done}. Up to {self.removed_rows:,} rows were removed from the log while it was loading: retention "
+            f"{result}. Up to {self.removed_rows:,} rows were removed from the log during the load: retention "
             f"removes rows with old timestamps (retention.ms), or the log was trimmed"
         )
 
@@ -159,18 +159,25 @@ class LoadReport:
         """Return the status of the job after a run that failed."""
         if self.already_complete:
             differs = self.exit_code is ExitCode.INPUT_CHANGED
-            found = "the input differs from that of the complete job" if differs else "the input was not compared"
-            return f"was complete before, with {self.rows:,} rows: {found}, nothing was appended"
+            comparison = (
+                "the input differs from that of the complete job" if differs else "the input was not compared"
+            )
+            return f"was complete before, with {self.rows:,} rows: {comparison}, nothing was appended"
         if self.completed_meanwhile:
-            began = f"it was not when this run began, which {self.error} ended"
-            return f"is complete, with {self.rows:,} rows; {began}"
-        known = "how many of its rows are in the log is not known now"
-        # Tasks of a stopped load may still append rows.
-        held = known if self.rows is None else f"at least {self.rows:,} of its rows are in the log"
-        # The ledger may lack rows: entries expire in a topic, and trimming removes them.
-        held = "none of its rows is known to be in the log" if self.rows == 0 else held
+            return (
+                f"is complete, with {self.rows:,} rows; it was not complete when this run began, which {self.error} "
+                f"ended"
+            )
+        if self.rows is None:
+            rows = "the number of its rows in the log is not known"
+        elif self.rows == 0:
+            # The ledger may lack rows: entries expire in a topic, and trimming removes them.
+            rows = "none of its rows is known to be in the log"
+        else:
+            # Tasks of a stopped load may still append rows.
+            rows = f"at least {self.rows:,} of its rows are in the log"
         appended = "" if self.appended_rows is None else f"; this run appended {self.appended_rows:,}"
-        return f"is not complete: {held}{appended}"
+        return f"is not complete: {rows}{appended}"
 
     def table(self) -> Table:
         """Return a table of the partitions. It fits into 80 columns without cut numbers or words."""
@@ -181,12 +188,12 @@ class LoadReport:
         table.add_column("guarantee", no_wrap=True)
         for each in self.partitions or ():
             numbers = (each.partition, each.rows, each.base_offset, each.end_offset, each.chunks)
-            table.add_row(*(f"{number:,}" for number in numbers), _how(each), each.guarantee)
+            table.add_row(*(f"{number:,}" for number in numbers), _run_text(each), each.guarantee)
         return table
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class JobRows:
     """Rows of a job in the log by partition. ``earlier_rows`` were appended before the log was expanded."""
 
     partitions: tuple[PartitionReport, ...]
@@ -201,7 +208,7 @@ class Held:
         *,
         complete: bool = False,
         removed: Sequence[int] | None = None,
-    ) -> "Held":
+    ) -> "JobRows":
         """Return the rows of a job from its results under the current plan.
 
         Args:
@@ -218,7 +225,7 @@ class Held:
         """Rows of the job in the log."""
         return self.earlier_rows + sum(each.rows for each in self.partitions)
 
-    def rows_since(self, before: "Held") -> dict[int, int] | None:
+    def rows_since(self, before: "JobRows") -> dict[int, int] | None:
         """Return the rows that were added to each partition since ``before``; None after an expansion."""
         if self.earlier_rows != before.earlier_rows:
             return None
@@ -226,12 +233,12 @@ class Held:
         return {each.partition: max(0, each.rows - rows.get(each.partition, 0)) for each in self.partitions}
 
 
-def completed_report(job: str | None, held: Held, log: str, seconds: float, rows_before: int | None) -> LoadReport:
+def completed_report(job: str | None, rows: JobRows, log: str, seconds: float, rows_before: int | None) -> LoadReport:
     """Return the report of a complete job.
 
     Args:
         job: the name of the job, if it has one
-        held: the rows of the job in the log
+        rows: the rows of the job in the log
         log: the address of the log, without settings
         seconds: the duration of the run
         rows_before: rows of the job that were in the log when this run began; None if not known
@@ -241,9 +248,9 @@ def completed_report(job: str | None, held: Held, log: str, seconds: float, rows
         log=log,
         exit_code=ExitCode.COMPLETE,
         seconds=seconds,
-        partitions=held.partitions,
-        earlier_rows=held.earlier_rows,
-        appended_rows=None if rows_before is None else held.rows - rows_before,
+        partitions=rows.partitions,
+        earlier_rows=rows.earlier_rows,
+        appended_rows=None if rows_before is None else rows.rows - rows_before,
     )
 
 
@@ -252,31 +259,31 @@ def failed_report(
     job: str | None,
     log: str,
     seconds: float,
-    held: Held | None,
+    rows: JobRows | None,
     *,
     incomplete_before: bool = False,
-    before: Held | None = None,
+    before: JobRows | None = None,
     started: bool = True,
 ) -> LoadReport:
     """Return the report of a load that failed.
 
     Args:
-        error: The error of the load.
-        job: The name of the job, if it has one.
-        log: The address of the log, without any setting.
-        seconds: How long the run took.
-        held: The rows of the job that the log holds now; None if that is not known.
-        incomplete_before: Whether the job was not complete when the run began.
-        before: The rows of the job that the log held before the run; None if that is not known.
-        started: Whether the run started Spark. Before that, it appends nothing.
+        error: the error that ended the run
+        job: the name of the job, if it has one
+        log: the address of the log, without settings
+        seconds: the duration of the run
+        rows: the rows of the job in the log; None if not known
+        incomplete_before: whether the job was incomplete when the run began
+        before: the rows of the job that were in the log when the run began; None if not known
+        started: whether the run started Spark; before that, it appends nothing
     """
-    complete = held is not None and held.complete
+    complete = rows is not None and rows.complete
     appended: Mapping[int, int] | None = None if started else {}
     if started and isinstance(error, ConditionalLogError):
         appended = error.appended_rows
-    if appended is None and held is not None and before is not None and not (complete and incomplete_before):
-        appended = held.rows_since(before)
-    partitions = None if held is None else held.partitions
+    if appended is None and rows is not None and before is not None and not (complete and incomplete_before):
+        appended = rows.rows_since(before)
+    partitions = None if rows is None else rows.partitions
     if appended is not None and partitions is not None:
         partitions = tuple(replace(each, appended_rows=appended.get(each.partition, 0)) for each in partitions)
     return LoadReport(
@@ -285,7 +292,7 @@ def failed_report(
         exit_code=exit_code_of(error),
         seconds=seconds,
         partitions=partitions,
-        earlier_rows=0 if held is None else held.earlier_rows,
+        earlier_rows=0 if rows is None else rows.earlier_rows,
         appended_rows=None if appended is None else sum(appended.values()),
         already_complete=complete and not incomplete_before,
         completed_meanwhile=complete and incomplete_before,
@@ -294,23 +301,23 @@ def failed_report(
     )
 
 
-def held_now(spec: AnySpec, job: str) -> Held | None:
+def rows_now(spec: AnySpec, job: str) -> JobRows | None:
     """Return the rows of a job in the log, complete or not; None if the log does not report them within 5 s."""
     try:
-        with open_log(for_a_look(spec, _PATIENCE_MS)) as log:
-            done = held_when_done(log, job)
-            if done is not None:
-                return done
+        with open_log(for_a_look(spec, _READ_TIMEOUT_MS)) as log:
+            rows = complete_rows(log, job)
+            if rows is not None:
+                return rows
             plan = plan_now(log, job)
-            found = job_results(log, job if plan is None else plan.job)
+            results = job_results(log, job if plan is None else plan.job)
     except (LogNotFoundError, TruncatedError):
-        return Held(())
+        return JobRows(())
     except ConditionalLogError:
         return None
-    return Held.of(found, plan)
+    return JobRows.of(results, plan)
 
 
-def held_when_done(log: Backend, job: str) -> Held | None:
+def complete_rows(log: Backend, job: str) -> JobRows | None:
     """Return the rows of a complete job in the log; None if the job is not complete.
 
     Raises:
@@ -330,11 +337,11 @@ def held_when_done(log: Backend, job: str) -> Held | None:
         ) from None
     require_same_log(job, completion.log_id, layout)
     removed = removed_rows(log, [each.progress for each in completion.partitions])
-    return Held.of(completion.partitions, plan, complete=True, removed=removed)
+    return JobRows.of(completion.partitions, plan, complete=True, removed=removed)
 
 
 def _partition(result: PartitionResult, removed: int | None) -> PartitionReport:
-    progress, said = result.progress, result.appends
+    progress, appends = result.progress, result.appends
     return PartitionReport(
         partition=progress.partition,
         rows=progress.rows,
@@ -344,20 +351,20 @@ def _partition(result: PartitionResult, removed: int | None) -> PartitionReport:
         complete=progress.complete,
         resumed_rows=result.resumed_rows,
         resolved=result.resolved,
-        timestamp_ms=said.timestamp_ms,
-        has_offset=said.has_offset,
-        has_timestamp=said.has_timestamp,
-        start_offset=said.start_offset,
-        attempts=said.attempts,
-        aborted_rows=said.aborted_rows,
+        timestamp_ms=appends.timestamp_ms,
+        has_offset=appends.has_offset,
+        has_timestamp=appends.has_timestamp,
+        start_offset=appends.start_offset,
+        attempts=appends.attempts,
+        aborted_rows=appends.aborted_rows,
         removed_rows=removed,
         guarantee=result.guarantee,
         null_keys=result.null_keys,
     )
 
 
-def _how(each: PartitionReport) -> str:
+def _run_text(each: PartitionReport) -> str:
     if not each.complete:
         return "not complete"
-    how = f"resumed at row {each.resumed_rows:,}" if each.resumed_rows else "fresh"
-    return f"{how}, lost replies resolved: {each.resolved:,}" if each.resolved else how
+    text = f"resumed at row {each.resumed_rows:,}" if each.resumed_rows else "fresh"
+    return f"{text}, lost replies resolved: {each.resolved:,}" if each.resolved else text

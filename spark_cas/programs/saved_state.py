@@ -6,15 +6,21 @@ interrupted run are therefore not part of any state. In a catalog, the offsets a
 
 import json
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 
-from spark_cas.programs.exit_codes import UsageError
-from spark_cas.spark.reading.bootstrap import STATE
-from spark_cas.spark.reading.pinned_bounds import PinnedBounds
+from spark_cas.core.errors import TrimmedError, TruncatedError
+from spark_cas.log import clock
+from spark_cas.log.open import open_log
+from spark_cas.options.parse import parse_read
+from spark_cas.programs.errors import UsageError
+from spark_cas.spark.reading.bootstrap import STATE, latest, state_of
+from spark_cas.spark.reading.pinned_bounds import PinnedBounds, PinnedLog
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,6 +53,109 @@ class SavedState:
     """The offsets up to which the state was read."""
     state: "DataFrame"
     """The rows, with the columns of `spark_cas.spark.reading.bootstrap.STATE`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Result of `save_state`."""
+
+    at: PinnedBounds
+    name: str
+    """The table of the rows, or their folder below the location."""
+    rows: int
+
+
+def save_state(
+    spark: "SparkSession", log_options: Mapping[str, str], kind: str, place: str, since: str | None = None
+) -> Saved:
+    """Save the state of a log together with its offsets.
+
+    Args:
+        spark: the session
+        log_options: the options of the read
+        kind: one of `FORMATS`
+        place: a new folder or table
+        since: an earlier state in the same format. Only newer records are read; the result is the same.
+
+    Raises:
+        UsageError: if ``place`` is in use or ``since`` contains no state
+        TruncatedError: if the log was recreated or truncated after ``since``, or recreated during the read
+        TrimmedError: if records after ``since``, or tombstones, may have been removed before they were read
+        ConditionalLogError: if `spark_cas.bootstrap` raises it
+    """
+    target = place_of(spark, kind, place)
+    target.require_free()
+    before = None if since is None else place_of(spark, kind, since).load()
+    log = PinnedLog(spark, log_options)
+    oldest = log.at if before is None else before.at
+    _require_all_tombstones(log_options, oldest)
+    state = state_of(log) if before is None else refreshed(spark, log, before)
+    counted = Observation("saved state")
+    state = state.observe(counted, sf.count(sf.lit(1)).alias("rows"))
+    rows = target.write_rows(state)
+    # Check again after everything was read.
+    _require_same_log(log_options, log.at)
+    _require_all_tombstones(log_options, oldest)
+    target.write_offsets(log.at, rows)
+    return Saved(log.at, rows, int(counted.get["rows"]))
+
+
+def refreshed(spark: "SparkSession", log: PinnedLog, before: SavedState) -> "DataFrame":
+    """Return the state of a log at its pinned offsets, from an earlier state and the newer records."""
+    read_to = [each.end_offset for each in before.at.bounds]
+    if before.at.log_id != log.at.log_id or any(
+        end > each.end_offset for end, each in zip(read_to, log.at.bounds, strict=False)
+    ):
+        raise TruncatedError(
+            f"log {log.at.topic} is not the log of the saved state, or it lost records since then: it was recreated, "
+            f"or it ends before the offsets of the state. Nothing was saved. Find the cause, then bootstrap without "
+            f"--since."
+        )
+    # Read partitions that were added since then from their start.
+    start_offsets = [*read_to, *log.at.start_offsets[len(read_to) :]]
+    starts = spark.createDataFrame([*enumerate(log.at.start_offsets)], "partition INT, start_offset BIGINT")
+    # Drop rows that were trimmed since then. A new bootstrap would not contain them either.
+    kept = before.state.join(sf.broadcast(starts), "partition").where("offset >= start_offset").select(*STATE.names)
+    return latest(kept.unionByName(log.read(start_offsets, STATE, newest=True).select(*STATE.names)), log.at)
+
+
+def _require_same_log(log_options: Mapping[str, str], at: PinnedBounds) -> None:
+    """Check that the log is still the one that was pinned. Raises TruncatedError if it was recreated."""
+    with open_log(parse_read(log_options).selection.only()) as log:
+        if log.layout().log_id != at.log_id:
+            raise TruncatedError(
+                f"log {at.topic} was deleted and recreated during the read. Nothing was saved. Run again for the "
+                f"state of the new log."
+            )
+
+
+def _require_all_tombstones(log_options: Mapping[str, str], oldest: PinnedBounds) -> None:
+    """Check that the log still has the tombstones of all keys that existed at ``oldest`` or later.
+
+    Compaction keeps a tombstone for this time after it removed the older records of the key. A reader of such a
+    record therefore finds the tombstone within this time.
+
+    Raises:
+        TrimmedError: if a tombstone may have been removed
+    """
+    with open_log(parse_read(log_options).selection.only()) as log:
+        kept_ms = log.tombstones_kept_ms()
+    if kept_ms == 0:
+        raise TrimmedError(
+            f"topic {oldest.topic} has delete.retention.ms=0, or this user may not read its settings: the state may "
+            f"contain deleted keys. Nothing was saved. Raise delete.retention.ms, or allow the user to read it "
+            f"(kafka-acls.sh --add --allow-principal User:<user> --operation DescribeConfigs --topic "
+            f"{oldest.topic})."
+        )
+    age_ms = clock.now_ms() - oldest.pinned_at_ms
+    # Use half of the time, because the clocks of brokers may differ.
+    if kept_ms is not None and age_ms >= kept_ms // 2:
+        raise TrimmedError(
+            f"topic {oldest.topic} is compacted and keeps tombstones for {kept_ms / 1000:.0f} s, but the oldest "
+            f"offsets of the state are {age_ms / 1000:.0f} s old: compaction may have removed tombstones since then. "
+            f"Nothing was saved. Run without --since, or raise delete.retention.ms: a run must finish within half of "
+            f"it."
+        )
 
 
 class Place(Protocol):
@@ -89,17 +198,17 @@ class _Folder:
     def require_free(self) -> None:
         if self._lines() is not None:
             raise UsageError(
-                f"{self._path} has a folder {_OFFSETS} already: a saved state, what a run that was stopped left, or "
-                f"something of another program, such as the checkpoint of a stream. Name a new folder."
+                f"{self._path} already has a folder {_OFFSETS}: a saved state, the output of an interrupted run, or "
+                f"that of another program, such as the checkpoint of a stream. Nothing was saved. Name a new folder."
             )
 
     def write_rows(self, state: "DataFrame") -> str:
         name = f"state-{uuid.uuid4().hex[:12]}"
-        where = f"{self._path}/{name}"
+        path = f"{self._path}/{name}"
         if self._kind == "csv":
-            _as_text(state).write.options(**_CSV).csv(where)
+            _as_text(state).write.options(**_CSV).csv(path)
         else:
-            state.write.parquet(where)
+            state.write.parquet(path)
         return name
 
     def write_offsets(self, at: PinnedBounds, rows: str) -> None:
@@ -110,28 +219,28 @@ class _Folder:
             if "PATH_ALREADY_EXISTS" not in str(error):
                 raise
             raise UsageError(
-                f"while the rows were written, somebody else made a folder {_OFFSETS} in {self._path}. Nothing was "
-                f"saved. Name a new folder."
+                f"another program created the folder {_OFFSETS} in {self._path} during the write. Nothing was saved. "
+                f"Name a new folder."
             ) from None
 
     def load(self) -> SavedState:
         lines = self._lines()
         if not lines:
             raise UsageError(
-                f"no state is saved in {self._path}: there are no offsets, which are written last. Name a folder "
-                f"that bootstrap_state wrote to the end."
+                f"{self._path} has no saved state: it has no offsets, which are written last. Name a folder of a "
+                f"complete run of bootstrap_state."
             )
         if len(lines) > 1:
             raise UsageError(
-                f"no state is saved in {self._path}: the offsets of one are a single line, and {_OFFSETS} holds "
-                f"several. Name a folder that bootstrap_state wrote."
+                f"{self._path} has no saved state: its folder {_OFFSETS} has several lines, and that of a state has "
+                f"one. Name a folder of a complete run of bootstrap_state."
             )
-        (found,) = lines
-        at, name = _read_offsets(found, self._kind)
-        where = f"{self._path}/{name}"
+        (line,) = lines
+        at, name = _read_offsets(line, self._kind)
+        path = f"{self._path}/{name}"
         if self._kind == "csv":
-            return SavedState(at, _from_text(self._spark.read.schema(_CSV_COLUMNS).options(**_READ_CSV).csv(where)))
-        return SavedState(at, self._spark.read.schema(STATE).parquet(where))
+            return SavedState(at, _from_text(self._spark.read.schema(_CSV_COLUMNS).options(**_READ_CSV).csv(path)))
+        return SavedState(at, self._spark.read.schema(STATE).parquet(path))
 
     def _lines(self) -> set[str] | None:
         """Return up to three different lines of the offsets folder; None if there is no folder."""
@@ -155,8 +264,8 @@ class _Table:
     def require_free(self) -> None:
         if self._spark.catalog.tableExists(self._name):
             raise UsageError(
-                f"the table {self._name} is there already: a saved state, or what a run that was stopped left. Name "
-                f"a new table, or drop this one."
+                f"the table {self._name} already exists: a saved state, or the output of an interrupted run. Nothing "
+                f"was saved. Name a new table, or drop this one."
             )
 
     def write_rows(self, state: "DataFrame") -> str:
@@ -170,15 +279,15 @@ class _Table:
 
     def load(self) -> SavedState:
         if not self._spark.catalog.tableExists(self._name):
-            raise UsageError(f"there is no table {self._name}. Name one that bootstrap_state wrote to the end.")
+            raise UsageError(f"there is no table {self._name}. Name the table of a complete run of bootstrap_state.")
         rows = self._spark.sql("SHOW TBLPROPERTIES IDENTIFIER(:name)", {"name": self._name}).collect()
-        found = {row.key: row.value for row in rows}.get(_PROPERTY)
-        if found is None:
+        offsets = {row.key: row.value for row in rows}.get(_PROPERTY)
+        if offsets is None:
             raise UsageError(
-                f"the table {self._name} has no property {_PROPERTY}, which is set last: it is no state that was "
-                f"saved to the end. Name another table."
+                f"the table {self._name} has no property {_PROPERTY}, which is set last. Name the table of a "
+                f"complete run of bootstrap_state."
             )
-        return SavedState(_read_offsets(found, "table")[0], self._spark.table(self._name))
+        return SavedState(_read_offsets(offsets, "table")[0], self._spark.table(self._name))
 
 
 def _written_offsets(at: PinnedBounds, rows: str, kind: str) -> str:
@@ -189,13 +298,13 @@ def _read_offsets(text: str, kind: str) -> tuple[PinnedBounds, str]:
     """Parse the offsets of a state and the name of its rows. Raises UsageError if the format is not ``kind``."""
     try:
         at, saved = PinnedBounds.from_json(text), json.loads(text)
-        rows, found = saved["state"], saved["format"]
+        rows, saved_kind = saved["state"], saved["format"]
     except (KeyError, TypeError, ValueError):
         raise UsageError("the offsets of the saved state cannot be read. Bootstrap again without --since.") from None
-    if found != kind:
+    if saved_kind != kind:
         raise UsageError(
-            f"the saved state of log {at.topic} is in format {found}, and format {kind} was asked for. Give "
-            f"--format {found}, or bootstrap without --since."
+            f"the saved state of log {at.topic} is in format {saved_kind}, and the requested format is {kind}. Add "
+            f"--format {saved_kind}, or bootstrap without --since."
         )
     return at, rows
 
@@ -207,9 +316,9 @@ def _as_text(state: "DataFrame") -> "DataFrame":
     """
 
     def text_of(name: str) -> "Column":
-        refusal = f"column {name} has bytes that are no UTF-8 text, which CSV cannot hold. Save the state as parquet."
+        message = f"column {name} has bytes that are not UTF-8, and CSV stores only text. Save the state as parquet."
         text = sf.col(name).cast("string")
-        return sf.when(sf.is_valid_utf8(text), text).otherwise(sf.raise_error(sf.lit(refusal))).alias(name)
+        return sf.when(sf.is_valid_utf8(text), text).otherwise(sf.raise_error(sf.lit(message))).alias(name)
 
     return state.select(text_of("key"), text_of("value"), *STATE.names[2:])
 

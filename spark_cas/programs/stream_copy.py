@@ -10,10 +10,9 @@ from rich.console import Console
 
 from spark_cas.core.errors import ErrorKind, UnreadableRecordError
 from spark_cas.options.option import ISOLATION_LOAD
-from spark_cas.programs.exit_codes import ExitCode, UsageError
-from spark_cas.programs.load_progress import console_for_people
-from spark_cas.programs.log_argument import name_and_value, options_beside
-from spark_cas.programs.program import Result, StartSession, parser_of, run
+from spark_cas.programs.arguments import add_options, checked_options, parser_of
+from spark_cas.programs.errors import ExitCode, UsageError
+from spark_cas.programs.program import Result, StartSession, message_console, print_line, run
 from spark_cas.spark.reading.stream_offsets import StreamOffsets, between
 
 if TYPE_CHECKING:
@@ -31,68 +30,63 @@ exit codes: 0 all records are copied; 1 failed, run it again; 2 usage; 3 rejecte
 """
 _MOST_OFFSETS = 1_000_000
 _MINIMUM = ("minoffsetspertrigger", "maxtriggerdelay")
-_LOOK_SECONDS = 1
+_POLL_SECONDS = 1
 
 
 def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     """Parse a command line. If it is invalid, print usage and exit with 2."""
     description = "Copy a log or topic into another, exactly once. With the same checkpoint, a further run resumes."
     parser = parser_of(prog, description, _EPILOG.format(most=_MOST_OFFSETS))
-    for name, what in (("from", "read"), ("to", "written")):
-        parser.add_argument(f"--{name}", required=True, metavar="LOG", dest=name, help=f"the log that is {what}")
-        parser.add_argument(
-            f"--{name}-option",
-            type=name_and_value,
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help=f"an option of docs/options.md for the log that is {what}",
-        )
+    for name, log in (("from", "source"), ("to", "target")):
+        parser.add_argument(f"--{name}", required=True, metavar="LOG", dest=f"{log}_log", help=f"the {log} log")
+        help_text = f"an option of docs/options.md for the {log} log"
+        add_options(parser, f"--{name}-option", "NAME=VALUE", help_text)
     parser.add_argument(
-        "--checkpoint", required=True, metavar="PATH", help="where Spark stores the progress of the copy"
+        "--checkpoint", required=True, metavar="PATH", help="the folder in which Spark stores the progress"
     )
-    parser.add_argument("--job", required=True, help="identity of this copy in the log that is written")
+    parser.add_argument("--job", required=True, help="identity of this copy in the target log")
     parser.add_argument("--partitions", metavar="N", help="partition count of a log that does not exist yet")
     parser.add_argument("--follow", action="store_true", help="continue with new records, until interrupted")
-    given = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
     try:
-        given.from_options = options_beside(given.from_option, "--from-option")
-        given.to_options = options_beside(given.to_option, "--to-option", "job", "partitions", "batchId")
+        own = ("job", "partitions", "batchId")
+        arguments.source_options = checked_options(arguments.from_option, "--from-option")
+        arguments.target_options = checked_options(arguments.to_option, "--to-option", *own)
     except UsageError as error:
         parser.error(str(error))
-    return given
+    return arguments
 
 
 def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     """Run the program from its command line and return the exit code."""
-    given = parse_arguments(argv, prog)
-    return run(lambda spark: _copy(given, spark), start_session, with_traceback=given.traceback)
+    arguments = parse_arguments(argv, prog)
+    return run(lambda spark: _copy(arguments, spark), start_session, with_traceback=arguments.traceback)
 
 
-def reading_options(given: argparse.Namespace) -> dict[str, str]:
+def reading_options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of the read, with a default limit on the batch size.
 
     Spark keeps the planned size of a batch, so a later run cannot reduce it.
     """
     # Before pyspark 4.2, a limit needs processingTime.
     defaults = {"startingOffsets": "earliest", "includeHeaders": "true", "processingTime": "true"}
-    chosen = {**defaults, **given.from_options}
-    if not given.follow:
-        # No more records are awaited, so a minimum applies to no batch.
-        chosen = {name: value for name, value in chosen.items() if name.lower() not in _MINIMUM}
+    options = {**defaults, **arguments.source_options}
+    if not arguments.follow:
+        # The copy reads only existing records, so a minimum applies to no batch.
+        options = {name: value for name, value in options.items() if name.lower() not in _MINIMUM}
     # An offset limit may split a load, so it does not apply with isolation=load.
-    isolation = next((value for name, value in chosen.items() if name.lower() == "isolation"), "")
+    isolation = next((value for name, value in options.items() if name.lower() == "isolation"), "")
     if isolation.strip().lower() == ISOLATION_LOAD:
-        return chosen
-    return {"maxOffsetsPerTrigger": str(_MOST_OFFSETS), **chosen}
+        return options
+    return {"maxOffsetsPerTrigger": str(_MOST_OFFSETS), **options}
 
 
-def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
+def _copy(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
     from spark_cas.spark.versions import start_for_existing_records
     from spark_cas.spark.writing.route import route
 
-    writing = {**given.to_options, "path": given.to, "job": given.job}
-    writing |= {} if given.partitions is None else {"partitions": given.partitions}
+    writing = {**arguments.target_options, "path": arguments.target_log, "job": arguments.job}
+    writing |= {} if arguments.partitions is None else {"partitions": arguments.partitions}
 
     def append(batch: "DataFrame", number: int) -> None:
         one = {**writing, "batchId": str(number)}
@@ -101,24 +95,24 @@ def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, R
             routed = route(require_timestamps(batch), one, order_by=["offset"])
             routed.write.format("conditional-log").mode("append").options(**one).save()
 
-    reading = reading_options(given)
-    records = spark.readStream.format("conditional-log").options(**reading).load(getattr(given, "from"))
-    writer = records.writeStream.foreachBatch(append).option("checkpointLocation", given.checkpoint)
-    query, has_read_all = (writer.start(), None) if given.follow else start_for_existing_records(writer)
-    console = console_for_people()
-    copied, told = 0, -1
+    reading = reading_options(arguments)
+    records = spark.readStream.format("conditional-log").options(**reading).load(arguments.source_log)
+    writer = records.writeStream.foreachBatch(append).option("checkpointLocation", arguments.checkpoint)
+    query, has_read_all = (writer.start(), None) if arguments.follow else start_for_existing_records(writer)
+    console = message_console()
+    copied, newest = 0, -1
     try:
         ended: bool | None = False
         while not ended:
-            ended = query.awaitTermination(_LOOK_SECONDS) or (has_read_all is not None and has_read_all())
+            ended = query.awaitTermination(_POLL_SECONDS) or (has_read_all is not None and has_read_all())
             for progress in query.recentProgress:
-                if progress["batchId"] > told and progress["numInputRows"]:
-                    told = progress["batchId"]
+                if progress["batchId"] > newest and progress["numInputRows"]:
+                    newest = progress["batchId"]
                     copied += progress["numInputRows"]
-                    _tell(progress, console)
+                    _print_progress(progress, console)
     finally:
         query.stop()
-    return ExitCode.COMPLETE, {"status": "copied", "job": given.job, "rows": copied}
+    return ExitCode.COMPLETE, {"status": "copied", "job": arguments.job, "rows": copied}
 
 
 _LOST_TIMESTAMP = re.compile(
@@ -166,10 +160,9 @@ def require_timestamps(records: "DataFrame") -> "DataFrame":
     return records.withColumn("timestamp", functions.when(lost, failing).otherwise(time))
 
 
-def _tell(progress: Mapping[str, Any], console: Console) -> None:
+def _print_progress(progress: Mapping[str, Any], console: Console) -> None:
     rows, behind = progress["numInputRows"], records_behind(progress["sources"][0])
-    told = f"batch {progress['batchId']}: {rows:,} records, {behind:,} behind"
-    console.print(told, markup=False, highlight=False, soft_wrap=True)
+    print_line(console, f"batch {progress['batchId']}: {rows:,} records, {behind:,} behind")
 
 
 def records_behind(source: Mapping[str, Any]) -> int:
@@ -185,5 +178,5 @@ def records_behind(source: Mapping[str, Any]) -> int:
     end, latest = (progress_offset(source[name]) for name in ("endOffset", "latestOffset"))
     if end is None or latest is None:
         return 0
-    left = between(StreamOffsets.from_json(end), StreamOffsets.from_json(latest))
-    return sum(len(offsets) for offsets in left.values())
+    remaining = between(StreamOffsets.from_json(end), StreamOffsets.from_json(latest))
+    return sum(len(offsets) for offsets in remaining.values())

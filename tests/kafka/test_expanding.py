@@ -6,9 +6,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from typer.testing import CliRunner
 
-from spark_cas import cli
 from spark_cas.core.expansion import Expansion
 from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.plan import BY_KEY, PartitionResult
@@ -27,6 +25,7 @@ from tests.kafka.faulted import spec_of
 from tests.kafka.readers import open_transaction, wait_for
 from tests.kafka.stopped import stopped_at, undecided
 from tests.kafka.test_acls import least, refused_soon, spec
+from tests.support.programs import run_cli
 from tests.support.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 
 __all__ = ["spec"]
@@ -167,9 +166,9 @@ def test_a_topic_that_another_tool_expanded_in_between_is_expanded_further(broke
 def test_expansion_of_a_compacted_topic_warns_of_deleted_keys(broker, policy, told):
     topic = create_topic(broker.bootstrap, 1, cleanup_policy=policy)
     command = ["expand", "--bootstrap-servers", broker.bootstrap, "--topic", topic, "--partitions", "2"]
-    ended = CliRunner().invoke(cli.app, command)
-    assert ended.exit_code == 0
-    assert ("keys that are deleted from now on come back" in ended.stderr) is told
+    ended = run_cli(*command)
+    assert ended.code == 0
+    assert ("a bootstrap returns the old value" in ended.err) is told
 
 
 def test_an_expansion_names_the_right_that_is_missing(secured, spec):

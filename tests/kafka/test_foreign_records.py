@@ -5,9 +5,8 @@ import json
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from typer.testing import CliRunner
 
-from spark_cas import bootstrap, cli, route, verify_log
+from spark_cas import bootstrap, route, verify_log
 from spark_cas.core.errors import ConflictError, FormatError, UndecidedError, UnreadableRecordError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import TIMESTAMP_TYPE
@@ -21,6 +20,7 @@ from tests.kafka.clients import SECONDS, configure
 from tests.kafka.faulted import planned_writer
 from tests.kafka.raw_records import RawRecord, append_raw
 from tests.kafka.readers import open_transaction
+from tests.support.programs import run_cli
 from tests.support.writing import values_in
 from tools.kafka_broker.waiting import wait_until
 
@@ -47,9 +47,9 @@ def rows_of(spec, schema):
 
 
 def cli_read(spec, *more):
-    found = CliRunner().invoke(cli.app, ["read", spec.url, *more])
-    assert found.exit_code == 0, found.output
-    return found.stdout.splitlines()
+    ended = run_cli("read", spec.url, *more)
+    assert ended.code == 0, ended.err
+    return ended.out.splitlines()
 
 
 def test_header_that_is_no_text_fails_only_a_read_of_headers(spec):

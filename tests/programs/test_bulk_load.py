@@ -92,7 +92,7 @@ def test_verify_reads_the_input_again_and_sees_a_changed_row(load, parquet):
     assert load(*command)[0] == 0
     code, report, told = load(*command)
     assert (code, report["already_complete"], report["verified"]) == (0, True, True)
-    assert "read again and is the same" in told
+    assert "its input was read and is the same" in told
     changed = flights().to_pydict()
     changed["number"][500] = 1_000_000
     write_parquet(pa.table(changed), parquet)
@@ -114,7 +114,7 @@ def test_a_stale_expected_offset_is_refused(load, parquet):
     assert "Traceback" not in told
     assert (report["partitions"], len(values(load.log))) == ([], 1000), "no row in any partition"
     # The printed option is ready to be pasted: a shell passes exactly these offsets to the program.
-    (onward,) = re.findall(r"^to go on, add to the same command: (.+)$", told, re.MULTILINE)
+    (onward,) = re.findall(r"^to continue, add to the same command: (.+)$", told, re.MULTILINE)
     code, report, _ = load("--input", parquet, *BY_TAIL, "--job", "load-2", *shlex.split(onward))
     assert (code, report["rows"]) == (0, 1000)
     assert len(values(load.log)) == 2000

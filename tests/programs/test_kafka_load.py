@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
-from typer.testing import CliRunner
 
-from spark_cas import cli, open_log
+from spark_cas import open_log
 from spark_cas.programs import bulk_load
 from spark_cas.programs.bulk_load import main
 from tests.kafka import clients
+from tests.support.programs import run_cli
 from tests.support.writing import records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -65,10 +65,10 @@ def rows(broker, topic):
 
 
 def shown(*argv):
-    done = CliRunner().invoke(cli.app, argv)
-    assert done.exit_code == 0, done.output
+    ended = run_cli(*argv)
+    assert ended.code == 0, ended.err
     return [
-        [cell.strip() for cell in line.strip("│").split("│")] for line in done.stdout.splitlines() if line[0] == "│"
+        [cell.strip() for cell in line.strip("│").split("│")] for line in ended.out.splitlines() if line[0] == "│"
     ]
 
 
@@ -108,8 +108,8 @@ def test_a_load_again_and_a_foreign_record_in_between(load, rows, broker, topic,
     assert (code, report["status"], report["error"]) == (3, "refused", "CONFLICT")
     assert (rows(), report["partitions"]) == (before, [])
 
-    trimmed = CliRunner().invoke(cli.app, ["trim", *address, "--partition", "0", "--before", "1"])
-    assert "partition 0 now starts at offset 1" in trimmed.stdout
+    trimmed = run_cli("trim", *address, "--partition", "0", "--before", "1")
+    assert "partition 0 now starts at offset 1" in trimmed.out
 
 
 def test_a_topic_that_was_made_anew_holds_nothing_of_a_complete_job(load, rows, broker, topic):
@@ -183,7 +183,7 @@ def test_a_load_is_told_of_keys_that_are_elsewhere(load, broker, topic):
 def test_log_that_is_away_is_tried_until_one_deadline(load, monkeypatch):
     """Port 1 of this machine is closed."""
     read_twice: list[str] = []
-    monkeypatch.setattr(bulk_load, "held_now", lambda _, job: read_twice.append(job))
+    monkeypatch.setattr(bulk_load, "rows_now", lambda _, job: read_twice.append(job))
     code, report, _ = load("--bootstrap-servers", "127.0.0.1:1", "--job", "away", "--partitions", "1")
     assert (code, report["error"], report["rows"], report["partitions"]) == (1, "STORAGE", None, None)
     assert read_twice == []

@@ -17,14 +17,24 @@ from spark_cas.core.rejection import with_appended_rows
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import complete_job, job_results
 from spark_cas.log.memory import MemoryLog
+from spark_cas.log.open import parse_address
+from spark_cas.options.parse import parse_write
 from spark_cas.programs import bulk_load, load_report
-from spark_cas.programs.exit_codes import ExitCode, UsageError, exit_code_of
-from spark_cas.programs.input.recorded_list import FoundInput
-from spark_cas.programs.load_arguments import parse_arguments
-from spark_cas.programs.load_progress import describe, duration, live_progress
-from spark_cas.programs.load_report import Held, completed_report, failed_report
-from spark_cas.programs.load_watch import LedgerWatch, LoadWatch, Phase, Snapshot, Stages, StageWatch
-from spark_cas.programs.plain_errors import in_short, plain_error
+from spark_cas.programs.bulk_load import LoadRun, parse_arguments
+from spark_cas.programs.errors import ExitCode, UsageError, exit_code_of, in_short, plain_error
+from spark_cas.programs.input.recorded_list import ListedInput
+from spark_cas.programs.load_progress import (
+    LedgerWatch,
+    LoadWatch,
+    Phase,
+    Snapshot,
+    Stages,
+    StageWatch,
+    describe,
+    duration,
+    live_progress,
+)
+from spark_cas.programs.load_report import JobRows, completed_report, failed_report
 from tests.support.writing import JobWriter, plan_of
 
 NEEDED = ["--input", "flights.parquet", "--value-json", "--log", "log"]
@@ -113,9 +123,8 @@ def test_options_of_the_write_are_handed_on():
         *("--atomic", "load"),
         *("--log-option", "store.aws_region=eu", "--read-option", "sep==", "--order-by", "a, b", "--order-by", "c"),
     )
-    assert arguments.request.write_options() == {
-        "path": "log",
-        "job": "load-1",
+    assert (arguments.request.log, arguments.request.job) == ("log", "load-1")
+    assert dict(arguments.request.log_options) == {
         "partitions": "4",
         "expectedOffsets": "none",
         "atomic": "load",
@@ -124,17 +133,17 @@ def test_options_of_the_write_are_handed_on():
     }
     assert arguments.request.read_options == (("sep", "="),)
     assert arguments.request.order_by == ("a, b", "c")
-    assert "eu" not in repr(arguments)
-    assert not arguments.request.job_is_fresh
-    assert parse().request.job_is_fresh
+    assert "eu" not in repr(arguments.request)
+    assert parse().request.job is None
 
 
 def test_a_topic_is_named_by_its_brokers_and_its_name():
     rows = ("--input", "flights.parquet", "--value-json", "--job", "j")
     topic = ("--bootstrap-servers", "a:9092,b:9092", "--topic", "flights", "--log-option", "kafka.client.id=5")
     request = parse_arguments([*rows, *topic], "x").request
-    assert request.write_options() == {"path": "kafka://a:9092,b:9092/flights", "job": "j", "kafka.client.id": "5"}
-    assert request.parse().spec == KafkaSpec("a:9092,b:9092", "flights", client_options=(("client.id", "5"),))
+    assert request.log == "kafka://a:9092,b:9092/flights"
+    spec = parse_write({**dict(request.log_options), "path": request.log}).spec
+    assert spec == KafkaSpec("a:9092,b:9092", "flights", client_options=(("client.id", "5"),))
     with pytest.raises(SystemExit):
         parse_arguments([*rows, "--bootstrap-servers", "a:9092"], "x")
 
@@ -174,14 +183,14 @@ def test_a_load_goes_through_its_phases():
         Stages(100, 2, 1, routed=True),
     )
     watch = LoadWatch(FakeLedger(0, 40, 40, 70), stages, verifying=False)
-    assert watch.look().phase is Phase.STARTING
-    routing = watch.look()
+    assert watch.snapshot().phase is Phase.STARTING
+    routing = watch.snapshot()
     assert (routing.phase, routing.share, routing.total) == (Phase.ROUTING, 0.25, None)
     assert describe(routing).startswith("30 rows read, 1 of 4 tasks done, ")
-    first = watch.look()
+    first = watch.snapshot()
     assert (first.phase, first.rows, first.total, first.rows_per_second) == (Phase.APPENDING, 40, 100, None)
     assert describe(first) == "40 of 100 rows"
-    second = watch.look()
+    second = watch.snapshot()
     assert second.share == 0.7
     assert second.rows_per_second == pytest.approx(second.seconds_left and 30 / second.seconds_left)
 
@@ -192,17 +201,17 @@ def test_what_gives_no_answer_is_told_in_each_phase():
     watch = LoadWatch(
         ledger, FakeStages(Stages(0, 0, 0, routed=False), Stages(100, 2, 0, routed=True)), verifying=False
     )
-    assert describe(watch.look()) == silent
-    assert describe(watch.look()) == f"40 of 100 rows, {silent}"
+    assert describe(watch.snapshot()) == silent
+    assert describe(watch.snapshot()) == f"40 of 100 rows, {silent}"
 
 
 def test_without_stages_the_ledger_is_shown():
     watch = LoadWatch(FakeLedger(5), FakeStages(None), verifying=False)
-    assert describe(watch.look()) == "5 rows"
+    assert describe(watch.snapshot()) == "5 rows"
 
 
 def test_the_ledger_is_watched_from_before_the_log_is_there(tmp_path):
-    assert LedgerWatch(parse("--log", str(tmp_path / "log")).request.parse().spec, "job").rows() == 0
+    assert LedgerWatch(parse_address(str(tmp_path / "log")), "job").rows() == 0
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -228,13 +237,13 @@ def result(partition, rows, resumed=0):
 def test_a_report_is_a_table_and_a_line_of_json():
     earlier = (EarlierRows("j", (40, 0), ("d", ""), (False, False)),)
     plan = Plan("j.layout-3", "id", 3, (0,) * 3, (0,) * 3, continues="j", earlier=earlier)
-    held = Held.of((result(0, 1000), result(2, 500, resumed=200)), plan)
+    held = JobRows.of((result(0, 1000), result(2, 500, resumed=200)), plan)
     report = completed_report("j", held, "file:///log", 2.0, rows_before=240)
     fields = json.loads(report.to_json())
     assert "\n" not in report.to_json()
     assert (fields["status"], fields["exit_code"], fields["rows"]) == ("complete", 0, 1540)
     assert (fields["appended_rows"], fields["partitions"][1]["resumed_rows"]) == (1300, 200)
-    assert report.summary().endswith("1,300 rows appended in 2.0 s, 650 rows/s, 240 were there before")
+    assert report.summary().endswith("1,300 rows appended in 2.0 s, 650 rows/s, 240 by earlier runs")
     out = io.StringIO()
     Console(file=out, width=120).print(report.table())
     assert "resumed at row 200, lost replies resolved: 1" in out.getvalue()
@@ -242,7 +251,7 @@ def test_a_report_is_a_table_and_a_line_of_json():
 
 
 def test_the_table_of_a_report_is_not_cut_on_80_columns():
-    held = Held.of((result(12, 1_336_776, resumed=1_234_567), result(13, 20)), None)
+    held = JobRows.of((result(12, 1_336_776, resumed=1_234_567), result(13, 20)), None)
     out = io.StringIO()
     Console(file=out, width=80).print(completed_report("j", held, "file:///log", 2.0, rows_before=0).table())
     assert "…" not in out.getvalue()
@@ -251,7 +260,7 @@ def test_the_table_of_a_report_is_not_cut_on_80_columns():
 
 
 def test_a_changed_input_of_a_complete_job_is_no_job_that_is_not_complete():
-    held = Held.of((result(0, 1000),), None, complete=True)
+    held = JobRows.of((result(0, 1000),), None, complete=True)
     report = failed_report(errors.InputChangedError("x"), "j", "log", 1.0, held)
     assert report.summary() == (
         "job 'j' was complete before, with 1,000 rows: the input differs from that of the complete job, nothing was "
@@ -262,22 +271,22 @@ def test_a_changed_input_of_a_complete_job_is_no_job_that_is_not_complete():
 
 
 def test_a_job_that_was_complete_when_an_error_ended_its_run_was_not_so_before():
-    held = Held.of((result(0, 1000),), None, complete=True)
+    held = JobRows.of((result(0, 1000),), None, complete=True)
     report = failed_report(KeyboardInterrupt(), "j", "log", 1.0, held, incomplete_before=True)
     assert (report.already_complete, report.completed_meanwhile, report.appended_rows) == (False, True, None)
     assert report.summary() == (
-        "job 'j' is complete, with 1,000 rows; it was not when this run began, which KeyboardInterrupt ended"
+        "job 'j' is complete, with 1,000 rows; it was not complete when this run began, which KeyboardInterrupt ended"
     )
 
 
 def test_of_a_log_that_was_not_seen_before_it_is_not_told_how_many_rows_were_appended():
-    report = completed_report("j", Held.of((result(0, 1000),), None), "log", 1.0, rows_before=None)
+    report = completed_report("j", JobRows.of((result(0, 1000),), None), "log", 1.0, rows_before=None)
     assert report.appended_rows is None
-    assert report.summary().endswith("with 1,000 rows: how many of them this run appended is not known")
+    assert report.summary().endswith("with 1,000 rows: the number that this run appended is not known")
 
 
-BEFORE = Held.of((result(0, 1000),), None)
-NOW = Held.of((result(0, 1200), result(2, 500)), None)
+BEFORE = JobRows.of((result(0, 1000),), None)
+NOW = JobRows.of((result(0, 1200), result(2, 500)), None)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +326,7 @@ def test_failed_report_counts_no_appended_rows_before_spark_starts():
 
 
 def test_rows_that_the_ledger_does_not_know_are_not_said_to_be_missing():
-    report = failed_report(errors.ProgressLostError("x"), "j", "log", 1.0, Held(()))
+    report = failed_report(errors.ProgressLostError("x"), "j", "log", 1.0, JobRows(()))
     assert report.summary() == "job 'j' is not complete: none of its rows is known to be in the log"
 
 
@@ -422,8 +431,8 @@ def test_a_run_that_an_error_ended_after_the_completion_is_told_as_such(complete
         log._entries["completion", "load-1"] = entry
         raise error
 
-    monkeypatch.setattr(bulk_load, "_write", write)
-    monkeypatch.setattr(bulk_load, "listed_input", lambda *_: FoundInput((), InputList((), ()), ()))
+    monkeypatch.setattr(LoadRun, "_write", write)
+    monkeypatch.setattr(bulk_load, "listed_input", lambda *_: ListedInput((), InputList((), ()), ()))
     code, report = load_again(start=lambda _: SimpleNamespace(stop=lambda: None))
     assert code in (1, 130)
     assert (report["already_complete"], report["completed_meanwhile"], report["rows"]) == (False, True, 1)
@@ -493,9 +502,9 @@ def test_while_a_load_runs_no_earlier_report_is_there_and_one_that_cannot_be_wri
         def load(*_, **__):
             assert not file.exists()
             then()
-            return completed_report("load-1", Held(()), "log", 1.0, rows_before=0)
+            return completed_report("load-1", JobRows(()), "log", 1.0, rows_before=0)
 
-        monkeypatch.setattr(bulk_load, "bulk_load", load)
+        monkeypatch.setattr(LoadRun, "run", load)
         argv = [*NEEDED, "--job", "load-1", "--report", str(file)]
         code = bulk_load.main(argv, "bulk_load.py", lambda _: pytest.fail("a session"))
         return code, *capsys.readouterr()

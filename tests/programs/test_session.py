@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 STOPS_WHILE_WORKERS_STAND_STILL = """
 import os, signal, threading
 from contextlib import suppress
-from spark_cas.programs import session
+from spark_cas.programs import program
 
 def send(signals):
     for worker in workers:
@@ -25,20 +25,20 @@ def is_there(worker):
         return True
     return False
 
-spark = session.local_session("session", show_log=False)
+spark = program.local_session("session", show_log=False)
 spark.sparkContext.parallelize(range(2), 2).map(lambda number: number).collect()
 children = spark.sparkContext._jvm.java.lang.ProcessHandle.current().children().toArray()
 workers = [child.pid() for child in children if is_there(child.pid())]
 send(signal.SIGSTOP)
-resume, is_alive = threading.Timer(1, send, [signal.SIGCONT]), session._is_alive
+resume, is_alive = threading.Timer(1, send, [signal.SIGCONT]), program._is_alive
 
 def is_alive_after_resume(group):
     if not resume.ident:
         resume.start()
     return is_alive(group)
 
-session._is_alive = is_alive_after_resume
-session.stop_session(spark)
+program._is_alive = is_alive_after_resume
+program.stop_session(spark)
 print(len(workers), sum(map(is_there, workers)))
 send(signal.SIGKILL)
 """
@@ -48,14 +48,14 @@ import sys
 from contextlib import suppress
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
-from spark_cas.programs import session
+from spark_cas.programs import program
 
-spark = session.local_session("session", show_log="log" in sys.argv)
+spark = program.local_session("session", show_log="log" in sys.argv)
 with suppress(PySparkException):
     spark.range(1).selectExpr("absent + 1")
 with suppress(PySparkException):
     spark.range(1).select(sf.col("absent")).collect()
-session.stop_session(spark)
+program.stop_session(spark)
 """
 
 

@@ -163,7 +163,7 @@ def test_the_program_says_what_differs(spark, tmp_path, path, capsys):
     assert (code, result["status"], result["unexpected"], result["exit_code"]) == (5, "different", 1, 5)
     assert [each["value"] for each in result["differences"]] == ["foreign\\n\\x1b"]
     assert "unexpected at offset" in told
-    assert "(wanted 0, found 1): key foreign\\n\\x1b, value foreign\\n\\x1b" in told
+    assert "(0 in the input, 1 in the log): key foreign\\n\\x1b, value foreign\\n\\x1b" in told
     code, result, _ = run("--log-option", "endingOffsets=earliest")
     assert (code, result["missing"]) == (5, 50)
     assert run("--key", "nobody")[0] == 2

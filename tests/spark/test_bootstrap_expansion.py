@@ -6,7 +6,7 @@ import pytest
 from spark_cas import RECORDS, append_once, bootstrap, open_log, raise_for_outcome
 from spark_cas.core.partitioner import partition_of
 from spark_cas.log.expanding import expand_log
-from spark_cas.programs.save_state import save_state
+from spark_cas.programs.saved_state import save_state
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

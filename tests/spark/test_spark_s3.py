@@ -4,12 +4,12 @@ import uuid
 
 import pytest
 from pyspark.sql import functions as sf
-from typer.testing import CliRunner
 
-from spark_cas import cli, route
+from spark_cas import route
 from tests.long import full
 from tests.objects.bad_day import BUSY, GIVES_UP, SILENT, BadDay, proxy_to
 from tests.spark.tasks import failed_tasks
+from tests.support.programs import run_cli
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
@@ -87,7 +87,7 @@ def test_a_load_rides_out_a_bad_time_of_its_store_without_a_failed_task(spark, s
 def test_command_line_reads_the_log_with_the_same_settings(spark, flights, options, settings):
     save(flights, options)
     given = [word for name, value in settings.items() for word in ("--log-option", f"store.{name}={value}")]
-    shown = CliRunner().invoke(cli.app, ["offsets", options["path"], *given])
-    assert shown.exit_code == 0, shown.output
-    table = [[cell.strip() for cell in line.split("│")] for line in shown.stdout.splitlines() if line[0] == "│"]
+    ended = run_cli("offsets", options["path"], *given)
+    assert ended.code == 0, ended.err
+    table = [[cell.strip() for cell in line.split("│")] for line in ended.out.splitlines() if line[0] == "│"]
     assert {int(partition): int(end) for _, partition, _, end, *_ in table} == ends(spark, options)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from spark_cas.core.errors import UnreadableInputError
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.avro_schema import Record
 from spark_cas.programs.input.parts import Part
 

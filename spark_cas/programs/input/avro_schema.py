@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 
 _MOST_DEPTH = 50
 """Maximum nesting depth. Arrow's limit is 64."""

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.listing import is_hidden, literal
 from spark_cas.programs.input.parts import FILE, POSITION, Part
 

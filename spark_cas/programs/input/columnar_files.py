@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from spark_cas.core.input_list import InputFile
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError, in_short
 from spark_cas.programs.input.file_index import with_file_index, with_folder_columns
 from spark_cas.programs.input.footers import (
     check_parquet_footers,
@@ -18,7 +18,6 @@ from spark_cas.programs.input.merged_columns import merged_columns
 from spark_cas.programs.input.orc_times import checked_times
 from spark_cas.programs.input.parts import FILE, POSITION
 from spark_cas.programs.input.read_options import ReadOptions
-from spark_cas.programs.plain_errors import in_short
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

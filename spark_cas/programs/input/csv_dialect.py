@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.decoding import UTF_8, encoding_name, keeps_line_ends
 from spark_cas.programs.input.read_options import TIME_OPTIONS, ReadOptions, ValueFormats
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_cas.core.errors import UnreadableInputError
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.csv_blocks import READ_WHOLE, CsvBlock, CsvBlocks, first_record
 from spark_cas.programs.input.csv_dialect import CsvDialect, parse_csv_options
 from spark_cas.programs.input.parts import FILE, POSITION, Part, shown

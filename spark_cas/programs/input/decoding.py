@@ -3,7 +3,7 @@
 import codecs
 from collections.abc import Callable
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.parts import Part
 
 UTF_8 = "utf-8"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from spark_cas.core.input_list import InputFile
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.parts import FILE
 
 if TYPE_CHECKING:

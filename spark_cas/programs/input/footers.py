@@ -15,7 +15,7 @@ from pyarrow import orc
 from pyspark.sql.utils import is_remote
 
 from spark_cas.core.input_list import InputFile
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.listing import literal
 from spark_cas.programs.input.spark_metadata import SPARK_SCHEMA, check_spark_metadata
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import pyarrow as pa
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.json_documents import Json, Number, compact
 from spark_cas.programs.input.parts import SHOWN_CHARACTERS, shown
 from spark_cas.programs.input.read_options import ValueFormats

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_cas.core.errors import UnreadableInputError
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.decoding import UTF_8, LineDecoder, encoding_name, keeps_line_ends, require_whole_file
 from spark_cas.programs.input.json_documents import (
     Json,

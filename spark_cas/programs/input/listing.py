@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from spark_cas.core.input_list import InputFile
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.spark.jvm import java_context, jvm_of
 
 if TYPE_CHECKING:

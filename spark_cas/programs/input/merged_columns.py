@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 
 _SIMPLE: dict[T.DataType, pa.DataType] = {
     T.BooleanType(): pa.bool_(),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812 - likewise
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.nested_values import inside
 from spark_cas.programs.input.text_files import quoted
 

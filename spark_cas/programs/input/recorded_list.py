@@ -14,11 +14,11 @@ from spark_cas.core.plan import input_entry
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import require_same_input
 from spark_cas.log.open import open_log
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.arguments import LoadRequest
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.listing import list_input
 from spark_cas.programs.load_report import InputTotals
-from spark_cas.programs.load_request import LoadRequest
-from spark_cas.programs.program import tell
+from spark_cas.programs.program import print_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ _NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class FoundInput:
+class ListedInput:
     """The files of a load, and their list as the registry records it."""
 
     files: tuple[InputFile, ...]
@@ -44,28 +44,28 @@ class FoundInput:
 
 def listed_input(
     request: LoadRequest, options: "WriteOptions", spark: "SparkSession", console: Console
-) -> FoundInput:
+) -> ListedInput:
     """List the input, and compare it with the list that an earlier run of the job recorded.
 
     Raises:
         UsageError: if there is no file
         InputChangedError: if the lists differ
     """
-    found = _found(request, spark)
-    if found.skipped:
-        names = ", ".join(found.skipped[:_NAMES_SHOWN]) + (", ..." if len(found.skipped) > _NAMES_SHOWN else "")
-        tell(console, f"note: {len(found.skipped)} hidden names are skipped: {names}", "yellow")
-    if not found.files and request.query is None and not request.allow_empty:
-        raise UsageError("--input: it has no files. Nothing was appended. Add --allow-empty if this is right.")
+    result = _list(request, spark)
+    if result.skipped:
+        names = ", ".join(result.skipped[:_NAMES_SHOWN]) + (", ..." if len(result.skipped) > _NAMES_SHOWN else "")
+        print_line(console, f"note: {len(result.skipped)} hidden names are skipped: {names}", "yellow")
+    if not result.files and request.query is None and not request.allow_empty:
+        raise UsageError("--input has no files. Nothing was appended. Add --allow-empty if this is right.")
     if options.job is not None:
         with open_log(options.spec) as log:
-            _require_same(log, options.job, found.list)
-    return found
+            _require_same(log, options.job, result.list)
+    return result
 
 
 def require_same_list(
     request: LoadRequest, options: "WriteOptions", start_session: "Callable[[], SparkSession]", console: Console
-) -> FoundInput | None:
+) -> ListedInput | None:
     """Check that a complete job began with the input of this request. Return the input; None if no list is recorded.
 
     A Spark session is started only if the input is not local, or if it differs.
@@ -81,9 +81,9 @@ def require_same_list(
     if plan is None or not plan.input:
         return None
     with suppress(UsageError):
-        found = _found(request, None)
-        if found.list.digest == plan.input:
-            return found
+        result = _list(request, None)
+        if result.list.digest == plan.input:
+            return result
     return listed_input(request, options, start_session(), console)
 
 
@@ -98,9 +98,9 @@ def record_list(options: "WriteOptions", job: str, current: InputList) -> None:
             raise
 
 
-def _found(request: LoadRequest, spark: "SparkSession | None") -> FoundInput:
+def _list(request: LoadRequest, spark: "SparkSession | None") -> ListedInput:
     listing = list_input(request.inputs, spark)
-    return FoundInput(listing.files, request.listed(listing.files), listing.skipped)
+    return ListedInput(listing.files, request.listed(listing.files), listing.skipped)
 
 
 def _require_same(log: Backend, job: str, current: InputList) -> None:
@@ -119,7 +119,7 @@ def _require_same(log: Backend, job: str, current: InputList) -> None:
         recorded = RecordedInput.from_json(text)
     except (KeyError, TypeError, ValueError):
         raise FormatError(
-            f"the input list of job {job!r} in the registry is not in the format of this version. Did a newer "
-            f"version of spark_cas write it?"
+            f"the input list of job {job!r} in the registry is not in the format of this version. Check whether a "
+            f"newer version of spark_cas wrote it."
         ) from None
     require_same_input(plan, current.digest, first_difference(recorded, current, plan.pinned_at_ms))

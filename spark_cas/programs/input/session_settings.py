@@ -13,7 +13,7 @@ from warnings import catch_warnings
 
 from pyspark.errors import PySparkException
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark_cas.programs.exit_codes import UsageError
-from spark_cas.programs.plain_errors import plain_error
+from spark_cas.programs.errors import UsageError, plain_error
 from spark_cas.spark.jvm import java_session, jvm_of
 
 if TYPE_CHECKING:

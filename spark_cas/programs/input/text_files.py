@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.parts import FILE, POSITION, Part, PartReader, read_parts
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input import exact_values
 from spark_cas.programs.input.parts import shown
 from spark_cas.programs.input.read_options import ValueFormats

@@ -14,13 +14,12 @@ from tools.ports import held_ports
 
 
 @pytest.fixture
-def run(monkeypatch, capsysbinary):
-    """Run the program through its entry point, and return (exit code, stdout, stderr as text)."""
+def run(capsysbinary):
+    """Run the program, and return (exit code, stdout, stderr as text)."""
 
     def run(*argv):
-        monkeypatch.setattr(sys, "argv", ["key_value_store", *argv])
         with pytest.raises(SystemExit) as end:
-            cli.main()
+            sys.exit(cli.main(argv))
         out, err = capsysbinary.readouterr()
         return end.value.code or 0, out, err.decode()
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import pytest
 
 from spark_cas.core.errors import UnreadableInputError
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError, plain_error
 from spark_cas.programs.input.parts import FILE, POSITION
 from spark_cas.programs.input.text_files import whole_file_settings
-from spark_cas.programs.plain_errors import plain_error
 
 
 @dataclass(frozen=True)

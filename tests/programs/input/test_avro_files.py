@@ -9,7 +9,7 @@ import fastavro
 import pytest
 
 from spark_cas.core.errors import UnreadableInputError, error_from_text
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input import avro_files
 from spark_cas.programs.input.avro_files import avro_rows
 from spark_cas.programs.input.avro_schema import parse_schema

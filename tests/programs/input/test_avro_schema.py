@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.avro_schema import parse_schema
 from spark_cas.programs.input.merged_columns import merged_columns
 from tests.programs.input.avro_bytes import record

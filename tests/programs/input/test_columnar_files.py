@@ -11,7 +11,7 @@ from pyarrow import orc
 from pyarrow.parquet.encryption import CryptoFactory, EncryptionConfiguration, KmsClient, KmsConnectionConfig
 
 from spark_cas.programs import load_input
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
 from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.listing import list_input

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.parts import FILE, POSITION
 from spark_cas.programs.input.text_files import whole_file_settings

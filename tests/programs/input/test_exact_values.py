@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 )
 
 from spark_cas.core.errors import UnreadableInputError
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.csv_dialect import parse_csv_options
 from spark_cas.programs.input.csv_rows import _CsvReader, _Format
 from spark_cas.programs.input.json_documents import parse_line

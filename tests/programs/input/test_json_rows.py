@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.parts import FILE, POSITION
 from tests.programs.input.reading import message_of, rows_of, write_file

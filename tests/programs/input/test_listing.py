@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.listing import Listing, list_input
 
 

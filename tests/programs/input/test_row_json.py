@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 
 from spark_cas.core.errors import SchemaError
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError, plain_error
 from spark_cas.programs.input.row_json import row_json
 from spark_cas.programs.input.session_settings import pinned_settings
-from spark_cas.programs.plain_errors import plain_error
 from tests.programs.input.typed_rows import SCALARS, assert_equal
 
 pytestmark = pytest.mark.spark

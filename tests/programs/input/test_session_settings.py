@@ -10,7 +10,7 @@ import pyarrow.orc as po
 import pyarrow.parquet as pq
 import pytest
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.session_settings import PINNED, pinned_settings
 
 pytestmark = pytest.mark.spark

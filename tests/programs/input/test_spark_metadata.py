@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.columnar_files import columnar_rows
 from spark_cas.programs.input.listing import list_input
 from spark_cas.programs.input.session_settings import pinned_settings

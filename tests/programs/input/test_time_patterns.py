@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.json_rows import json_rows
 from spark_cas.programs.input.parts import FILE, POSITION

@@ -6,8 +6,8 @@ from spark_cas import open_log, route
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.open import parse_address
-from spark_cas.programs import load_watch
-from spark_cas.programs.load_watch import LedgerWatch, Stages, StageWatch
+from spark_cas.programs import load_progress
+from spark_cas.programs.load_progress import LedgerWatch, Stages, StageWatch
 from spark_cas.spark.writing.end_markers import end_markers_of
 from tests.support.loads import rows_of, run_job
 from tools.kafka_broker.waiting import wait_until
@@ -16,25 +16,25 @@ END = ExpectedOffsets("end")
 
 
 def test_a_load_says_for_whom_it_waits_until_it_has_a_lock_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(load_watch, "_QUIET_SECONDS", 0)
+    monkeypatch.setattr(load_progress, "_QUIET_SECONDS", 0)
     spec = parse_address(str(tmp_path / "flights"))
     with open_log(spec) as log:
         log.create(2)
         first = acquire_lock(log, Applicant("first", "run"), END)
         watch = LedgerWatch(spec, "second")
-        watch._answered += 3600  # simulate an immediate response
+        watch._responded_at += 3600  # simulate an immediate response
         assert watch.rows() == 0
-        watch._answered += 3600
+        watch._responded_at += 3600
         assert watch.waiting() == "waiting for job first, which is at work, since 0 s"
         release_lock(log, first)
         acquire_lock(log, Applicant("second", "run"), END)
         assert watch.rows() == 0
-        watch._answered += 3600
+        watch._responded_at += 3600
         assert watch.waiting() is None
 
 
 def test_a_load_that_has_rows_waits_for_nobody(tmp_path, monkeypatch):
-    monkeypatch.setattr(load_watch, "_QUIET_SECONDS", 0)
+    monkeypatch.setattr(load_progress, "_QUIET_SECONDS", 0)
     spec = parse_address(str(tmp_path / "flights"))
     with open_log(spec) as log:
         log.create(2)
@@ -42,9 +42,9 @@ def test_a_load_that_has_rows_waits_for_nobody(tmp_path, monkeypatch):
         run_job(log, "second", rows_of(3, 0))
         watch = LedgerWatch(spec, "second")
         assert [watch.rows() for _ in range(2)] == [3, 3]
-        watch._ahead = None
+        watch._blocking = None
         assert watch.rows() == 3
-        assert watch._ahead is None
+        assert watch._blocking is None
 
 
 @pytest.mark.spark

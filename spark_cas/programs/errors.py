@@ -1,17 +1,24 @@
-"""One-line error messages: the error of the log, or the root cause of a Spark error."""
+"""Errors of the programs: exit codes, and one-line messages for errors of the log and of Spark."""
 
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from enum import IntEnum
 from typing import Any
 
-from spark_cas.core.errors import ConditionalLogError, error_from_text, has_traceback
-from spark_cas.programs.exit_codes import RowCountError, UsageError
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    InputChangedError,
+    InputError,
+    RefusedError,
+    error_from_text,
+    has_traceback,
+)
 
 _RAISED_IN_PYTHON = re.compile(r"^\s*[\w.]*(?:Error|Exception): \S.*$", re.MULTILINE)
 _SQLSTATE = re.compile(r"\s*SQLSTATE: (\w{5})\b")
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]*\] ")
-_WRONG_IN_THE_CALL = ("22", "42", "KD", "P0001")
+_INVALID_CALL = ("22", "42", "KD", "P0001")
 """SQLSTATE prefixes of errors that a retry cannot fix: data, names, syntax, files, and raise_error."""
 _NO_HINT = "[FAILED_READ_FILE.NO_HINT]"
 _UNREADABLE = frozenset(
@@ -38,6 +45,54 @@ _RAISED = "[USER_RAISED_EXCEPTION] "
 _CSV_HEADER = "CSV header "
 """Prefix of Spark's message about an unexpected CSV header. The details are on its further lines."""
 _FILE = re.compile(r"reading file (\S+?)\.(?:\s|$)")
+
+
+class ExitCode(IntEnum):
+    """Exit code of a run."""
+
+    COMPLETE = 0
+    """The job is complete, by this run or an earlier one."""
+    FAILED = 1
+    """Any other failure. Rerun the same command."""
+    USAGE = 2
+    """The arguments or the input are invalid. Fix them before a rerun."""
+    REFUSED = 3
+    """A condition failed. None of the rejected rows is visible."""
+    INPUT_CHANGED = 4
+    """The rows differ from those with which the job began."""
+    DIFFERENT = 5
+    """The comparison finished and found differences. A rerun gives the same result."""
+    INTERRUPTED = 130
+    """Ctrl-C. The same command resumes the run."""
+
+
+class UsageError(Exception):
+    """The call is invalid in a way that no error of the log covers, such as an SQL expression."""
+
+
+class RowCountError(Exception):
+    """The log has a different number of rows than the files."""
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """Return the exit code for an error that ends a run."""
+    match error:
+        case KeyboardInterrupt():
+            return ExitCode.INTERRUPTED
+        case RefusedError():
+            return ExitCode.REFUSED
+        case InputChangedError():
+            return ExitCode.INPUT_CHANGED
+        case InputError() | UsageError():
+            return ExitCode.USAGE
+        case RowCountError():
+            return ExitCode.DIFFERENT
+    return ExitCode.FAILED
+
+
+def kind_of(error: BaseException) -> str:
+    """Return the stable token of an error of this project, or the class name of any other error."""
+    return str(error.kind) if isinstance(error, ConditionalLogError) else type(error).__name__
 
 
 def plain_error(error: Exception) -> Exception:
@@ -87,28 +142,28 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
     root = f"{kind}: {_line(text)}" if _line(text) else kind
     if not named:
         return RuntimeError(root)
-    said = _line(named[-1]) if text == named[-1] else f"{_line(named[-1])} {root}"
-    file = next((found[1] for each in named if (found := _FILE.search(each))), None)
-    if file is not None and file not in said:
-        said += f" (in {file})"
+    message = _line(named[-1]) if text == named[-1] else f"{_line(named[-1])} {root}"
+    file = next((match[1] for each in named if (match := _FILE.search(each))), None)
+    if file is not None and file not in message:
+        message += f" (in {file})"
     # Text from the data precedes the SQLSTATE. A fragment of the query follows it.
     states = _SQLSTATE.findall(named[-1].split("\n== SQL (")[0])
-    wrong = bool(states) and states[-1].startswith(_WRONG_IN_THE_CALL)
-    if wrong and named[-1].startswith(_NO_HINT):
-        wrong = kind in _UNREADABLE or (kind == "IOException" and bool(_NOT_COMPRESSED.search(causes[-1][1])))
-    if not wrong:
-        return RuntimeError(said)
-    said = said.removeprefix(_RAISED)
+    is_invalid = bool(states) and states[-1].startswith(_INVALID_CALL)
+    if is_invalid and named[-1].startswith(_NO_HINT):
+        is_invalid = kind in _UNREADABLE or (kind == "IOException" and bool(_NOT_COMPRESSED.search(causes[-1][1])))
+    if not is_invalid:
+        return RuntimeError(message)
+    message = message.removeprefix(_RAISED)
     if file is None:
-        return UsageError(said)
-    option = "--read-option enforceSchema=true: by place" if text.startswith(_CSV_HEADER) else "--read-option"
+        return UsageError(message)
+    option = "--read-option enforceSchema=true, by position" if text.startswith(_CSV_HEADER) else "--read-option"
     # No read option helps if Spark cannot read the bytes of a file.
-    fix = "" if named[-1].startswith(_NO_HINT) else f", or the way it is read ({option})"
-    return UsageError(f"{said.removesuffix('.')}. Correct the file{fix}.")
+    fix = "" if named[-1].startswith(_NO_HINT) else f", or change how Spark reads it ({option})"
+    return UsageError(f"{message.removesuffix('.')}. Correct the file{fix}.")
 
 
 def _line(text: str) -> str:
     """Return the first line without the SQLSTATE, or all lines of a CSV header error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = " ".join(lines) if text.startswith(_CSV_HEADER) else next(iter(lines), "")
-    return _SQLSTATE.split(told)[0].strip()
+    line = " ".join(lines) if text.startswith(_CSV_HEADER) else next(iter(lines), "")
+    return _SQLSTATE.split(line)[0].strip()

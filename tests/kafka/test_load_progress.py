@@ -4,7 +4,7 @@ import pytest
 
 from spark_cas import open_log
 from spark_cas.log.open import parse_address
-from spark_cas.programs.load_watch import LedgerWatch
+from spark_cas.programs.load_progress import LedgerWatch
 from tests.support.writing import JobWriter, plan_of
 from tools.kafka_broker.waiting import wait_until
 

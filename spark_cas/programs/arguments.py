@@ -1,0 +1,280 @@
+"""Arguments that the programs share: the log, the input, and the records that its rows become."""
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
+
+from spark_cas.core.input_list import InputFile, InputList, digested_arguments
+from spark_cas.programs.errors import UsageError
+
+FORMATS = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".orc": "orc",
+    ".avro": "avro",
+    ".txt": "text",
+}
+"""Format by file suffix. A compression suffix is ignored."""
+_ALL_FORMATS = (*sorted(set(FORMATS.values())), "binary")
+_QUERY = "query"
+"""The format of a load without files."""
+_ROWS_ARE_VALUES = frozenset({"text", "binary"})
+"""Formats whose rows have a column ``value``, which is the default of ``--value``."""
+_COMPRESSED = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy"})
+_ADDRESS = ("path", "paths", "kafka.bootstrap.servers", "topic")
+"""Options for the location of a log. Commands have their own arguments for them."""
+
+Group = argparse._ActionsContainer  # noqa: SLF001 - argparse has no public name for a parser or a group
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """Input, records and log of a load. The arguments are checked before Spark starts."""
+
+    inputs: tuple[str, ...]
+    format: str
+    log: str
+    """Address of the log, in the format of `spark_cas.log.open.parse_address`."""
+    key: str | None
+    """SQL expression; None loads rows without a key."""
+    value: str | None
+    """SQL expression; None loads the whole row as JSON."""
+    order_by: tuple[str, ...] = ()
+    """SQL expressions, each of which may end in ASC or DESC."""
+    schema: str | None = None
+    """Columns and types of csv or json input, in SQL; None reads csv columns as strings and infers those of json."""
+    read_options: tuple[tuple[str, str], ...] = ()
+    log_options: tuple[tuple[str, str], ...] = ()
+    """Options of the write under their names in docs/options.md, except path and job. They may be secret."""
+    job: str | None = None
+    """None if the caller named no job. A later run cannot resume such a load."""
+    verify: bool = False
+    query: str | None = None
+    """A SQL query whose rows are loaded instead of files."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Name and SQL expression of each header of a record."""
+    timestamp: str | None = None
+    """SQL expression of each record's timestamp; None lets the log set it."""
+    tombstones: bool = False
+    """Whether a row may have a null value, which deletes its key."""
+    allow_empty: bool = False
+    """Whether input without rows completes the job."""
+
+    @property
+    def value_expression(self) -> str | None:
+        """SQL expression of the value; None for the whole row as JSON."""
+        return "value" if self.value is None and self.format in _ROWS_ARE_VALUES else self.value
+
+    def listed(self, files: Sequence[InputFile]) -> InputList:
+        """Return the files and the arguments that define the rows, for the registry."""
+        arguments = {
+            "--format": self.format,
+            "--header": self.headers,
+            "--key": self.key,
+            "--order-by": self.order_by,
+            "--query": self.query,
+            "--read-option": sorted(self.read_options),
+            "--schema": self.schema,
+            "--timestamp": self.timestamp,
+            "--value": self.value,
+        }
+        return InputList(tuple(files), digested_arguments(arguments))
+
+    def __repr__(self) -> str:
+        return f"LoadRequest(job={self.job!r}, inputs={self.inputs!r})"
+
+
+def parser_of(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    """Return a parser with the argument ``--traceback``."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--traceback", action="store_true", help="show the traceback of an error, and Spark's log")
+    return parser
+
+
+def add_log(group: Group) -> None:
+    """Add ``--log``, or ``--bootstrap-servers`` and ``--topic``, and ``--log-option``."""
+    group.add_argument("--log", metavar="PATH", help="directory or URL of the log")
+    add_topic(group, "--log")
+    add_options(
+        group,
+        "--log-option",
+        "NAME=VALUE",
+        "any other option of docs/options.md, such as store.aws_region=eu-central-1 or kafka.batch.size=500000",
+    )
+
+
+def add_topic(group: Group, log: str) -> None:
+    """Add ``--bootstrap-servers`` and ``--topic``, which replace the argument ``log``."""
+    group.add_argument(
+        "--bootstrap-servers", metavar="HOST:PORT", help=f"in place of {log}: brokers, several separated by commas"
+    )
+    group.add_argument("--topic", metavar="NAME", help="the topic of these brokers that is the log")
+
+
+def add_options(group: Group, name: str, metavar: str, help_text: str) -> None:
+    """Add an argument for names and values that may be repeated."""
+    group.add_argument(name, type=_name_and_value, action="append", default=[], metavar=metavar, help=help_text)
+
+
+def _name_and_value(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise argparse.ArgumentTypeError("expected NAME=VALUE")
+    return name.strip(), value
+
+
+def checked_options(pairs: Iterable[tuple[str, str]], argument: str, *own: str) -> dict[str, str]:
+    """Return the options of ``argument`` as a dict.
+
+    Args:
+        pairs: names and values in order
+        argument: the name of the argument for error messages
+        own: options that have arguments of their own, besides those for the location of the log
+
+    Raises:
+        UsageError: if an option has its own argument, or a name occurs twice (names are case-insensitive)
+    """
+    options: dict[str, str] = {}
+    reserved = {each.lower() for each in (*_ADDRESS, *own)}
+    for name, value in pairs:
+        if name.lower() in reserved:
+            raise UsageError(f"{argument} {name}: the command or another argument sets this option. Remove it.")
+        if name.lower() in map(str.lower, options):
+            raise UsageError(f"{argument} {name}: the option occurs twice (its case is ignored). Remove one.")
+        options[name] = value
+    return options
+
+
+def log_address(arguments: argparse.Namespace) -> str:
+    """Return the address of a log from ``--log PATH`` or ``--bootstrap-servers HOST:PORT --topic NAME``.
+
+    Raises:
+        UsageError: if the arguments name no log, or more than one
+    """
+    log, brokers, topic = arguments.log, arguments.bootstrap_servers, arguments.topic
+    if (log is None) == (brokers is None):
+        raise UsageError("expected a log, or --bootstrap-servers with --topic, and only one of the two")
+    if (brokers is None) != (topic is None):
+        raise UsageError("--bootstrap-servers and --topic require each other")
+    return f"kafka://{brokers}/{topic}" if log is None else str(log)
+
+
+def add_input(group: Group) -> None:
+    """Add the arguments that name the input and its format."""
+    source = group.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--input",
+        nargs="+",
+        action="extend",
+        metavar="PATH",
+        help="files, folders or patterns; a folder is read recursively without names that begin with _ or .",
+    )
+    source.add_argument("--query", metavar="SQL", help="load the rows of a query in place of files")
+    group.add_argument("--format", choices=_ALL_FORMATS, help="default: by the suffix of --input")
+    group.add_argument("--schema", metavar="DDL", help="columns of csv or json, such as 'id BIGINT, name STRING'")
+    add_options(
+        group, "--read-option", "NAME=VALUE", "an option of the reader, such as sep=; (docs/loading.md lists them)"
+    )
+
+
+def add_rows(group: Group) -> None:
+    """Add the arguments that define the records."""
+    group.add_argument(
+        "--key",
+        metavar="SQL",
+        help="the key as a SQL expression, string or binary; for json also a path such as $.id; default: no key",
+    )
+    value = group.add_mutually_exclusive_group()
+    value.add_argument(
+        "--value",
+        metavar="SQL",
+        help="the value as a SQL expression, string or binary; default for text and binary: the line or file",
+    )
+    value.add_argument(
+        "--value-json", action="store_true", help="the value is the row as JSON; for json the unchanged document"
+    )
+    add_options(
+        group, "--header", "NAME=SQL", "a header of each record, string or binary; repeat it for more headers"
+    )
+    group.add_argument("--timestamp", metavar="SQL", help="the timestamp of each record; default: set by the log")
+    group.add_argument(
+        "--order-by",
+        action="append",
+        default=[],
+        metavar="SQL",
+        help="order of the rows in a partition, may end in DESC; repeat it for more (then by position in the input)",
+    )
+
+
+def load_request(arguments: argparse.Namespace, *own_options: str) -> LoadRequest:
+    """Return the request that `add_log`, `add_input` and `add_rows` parsed.
+
+    Args:
+        arguments: the parsed arguments
+        own_options: options of the log that have arguments of their own
+
+    Raises:
+        UsageError: if the arguments contradict each other
+    """
+    return LoadRequest(
+        inputs=tuple(arguments.input or ()),
+        format=_format_of(arguments),
+        log=log_address(arguments),
+        key=arguments.key,
+        value=arguments.value,
+        order_by=tuple(arguments.order_by),
+        schema=arguments.schema,
+        read_options=tuple(arguments.read_option),
+        log_options=tuple(checked_options(arguments.log_option, "--log-option", *own_options).items()),
+        query=arguments.query,
+        headers=tuple(arguments.header),
+        timestamp=arguments.timestamp,
+    )
+
+
+def _format_of(arguments: argparse.Namespace) -> str:
+    """Return the format of the input. Raises UsageError if another argument contradicts it."""
+    if arguments.query is None:
+        result = arguments.format or _format_by_suffix(arguments.input)
+    elif arguments.format or arguments.schema or arguments.read_option:
+        raise UsageError("--format, --schema and --read-option describe files: remove them, or remove --query")
+    else:
+        result = _QUERY
+    if arguments.value is None and not arguments.value_json and result not in _ROWS_ARE_VALUES:
+        raise UsageError("one of the arguments --value --value-json is required")
+    if arguments.schema is not None and result not in ("csv", "json"):
+        raise UsageError(f"--schema is for csv and json: {result} input has its own types")
+    if arguments.value_json and result in _ROWS_ARE_VALUES:
+        raise UsageError(f"--value-json is for rows with columns, and --format {result} has one value per row")
+    return str(result)
+
+
+def _format_by_suffix(paths: Iterable[str]) -> str:
+    formats = {_suffix_format(each) for each in paths}
+    if len(formats) == 1 and (only := formats.pop()) is not None:
+        return only
+    raise UsageError(
+        f"the names of the input do not show one format: expected one of the suffixes {', '.join(FORMATS)} for all "
+        f"of them. Add --format."
+    )
+
+
+def _suffix_format(path: str) -> str | None:
+    try:
+        parsed = urlsplit(path)
+    except ValueError:
+        return None
+    name = PurePosixPath(parsed.path if len(parsed.scheme) > 1 else path)
+    suffixes = [each.lower() for each in name.suffixes if each.lower() not in _COMPRESSED]
+    return FORMATS.get(suffixes[-1]) if suffixes else None
