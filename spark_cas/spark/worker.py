@@ -9,11 +9,11 @@ from functools import cache
 from pyspark import TaskContext
 
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
+from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, answered_before, open_again, open_log
 from spark_cas.log.patience import SecondLook
 
-_SECOND_LOOK_SECONDS = 5.0
 _MANY_MODULES = 100
 _COMMITS = "pyspark.sql.worker.python_streaming_sink_runner"
 
@@ -70,13 +70,13 @@ def _run_as() -> str:
 def planned_log(spec: AnySpec, log_id: str, *, appending: bool = False) -> Iterator[Backend]:
     """Open the log of a spec for a ``with`` block, and check that its id is ``log_id``.
 
-    Raises LogNotSharedError if the log is missing or has another id, after retries for 5 seconds. Raises the same
-    error if the code in the block finds the log missing.
+    Raises LogNotSharedError if the log is missing or has another id, after retries for `Timing.planned_log`. Raises
+    the same error if the code in the block finds the log missing.
 
     With ``appending``, the check may use metadata of the worker's last task, because an append checks the id too.
     """
     with open_here(answered_before(spec)) as log:
-        wait = SecondLook(_SECOND_LOOK_SECONDS, "looking for the log that the driver planned with")
+        wait = SecondLook(timing.current().planned_log, "looking for the log that the driver planned with")
         while not _is(log, log_id, appending=appending):
             # This worker's broker may have older metadata than the driver's.
             if not wait.again("it is not there, or another is"):

@@ -17,7 +17,6 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import attempt, fence
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
-from spark_cas.log.kafka.client import admin
 from spark_cas.log.kafka.client.array_producer import ArrayProducer
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
 from spark_cas.log.kafka.registry import layouts
@@ -216,7 +215,9 @@ def test_a_claim_that_would_be_for_nothing_fences_nobody_and_keeps_no_instance(b
     assert fencing == []
 
 
-def test_a_claim_asks_for_its_topic_unless_that_was_told_just_now_and_an_append_always(broker, topic, monkeypatch):
+def test_a_claim_asks_for_its_topic_unless_that_was_told_just_now_and_an_append_always(
+    broker, topic, monkeypatch, set_timing
+):
     asked: list[str] = []
     fencing: list[int] = []
     own = TransactionalProducer.describe
@@ -232,17 +233,17 @@ def test_a_claim_asks_for_its_topic_unless_that_was_told_just_now_and_an_append_
     for each in (layouts, attempt):
         monkeypatch.setattr(each, "require_planned", asking)
     monkeypatch.setattr(TransactionalProducer, "describe", asking_one)
-    monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
+    set_timing(fresh_age=60.0)
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
         job = JobWriter(log, plan)
         assert asked == []
         job.must_append("a")
         assert asked == ["who took the records"]
-        monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 0.0)
+        set_timing(fresh_age=0.0)
         assert isinstance(log.claim(0, plan), Claim)
         assert asked == ["who took the records", "any broker", "any broker"]
-        monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
+        set_timing(fresh_age=60.0)
         monkeypatch.setattr(TransactionalProducer, "init", lambda *_: fencing.append(1))
         assert log.claim(0, replace(plan, layout_epoch=2)) == LayoutChanged(2, 1)
         assert fencing == []
@@ -293,8 +294,8 @@ def test_who_took_the_records_is_asked_whether_they_are_in_the_planned_topic(
         assert values_in(log, 0) == ([] if isinstance(becomes, LayoutChanged) else ["a"])
 
 
-def test_nothing_is_known_of_a_topic_that_is_gone(broker, topic, monkeypatch):
-    monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
+def test_nothing_is_known_of_a_topic_that_is_gone(broker, topic, set_timing):
+    set_timing(fresh_age=60.0)
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         log_id = log.layout().log_id
         log._admin.client.delete_topics([topic])[topic].result(SECONDS)

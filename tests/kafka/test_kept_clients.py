@@ -103,27 +103,27 @@ def test_after_an_error_the_next_log_begins_with_new_ones(broker, topic):
     assert kept_clients._at_rest == {}
 
 
-def test_those_that_rested_for_long_are_not_used(broker, topic, monkeypatch):
+def test_those_that_rested_for_long_are_not_used(broker, topic, set_timing):
     spec = KafkaSpec(broker.bootstrap, topic)
     with handed_on(spec) as log:
         before = log._clients
-    monkeypatch.setattr(kept_clients, "REST_SECONDS", -1.0)
+    set_timing(cached_age=-1.0)
     with handed_on(spec) as log:
         assert log._clients is not before
         look(log)
 
 
-def test_those_that_are_old_are_let_go_of_however_busy(broker, topic, monkeypatch):
-    monkeypatch.setattr(kept_clients, "MOST_SECONDS", -1.0)
+def test_those_that_are_old_are_let_go_of_however_busy(broker, topic, set_timing):
+    set_timing(client_age=-1.0)
     with handed_on(KafkaSpec(broker.bootstrap, topic)) as log:
         look(log)
     assert kept_clients._at_rest == {}
 
 
-def test_those_of_other_brokers_that_rested_for_long_are_let_go_of(broker, topic, monkeypatch):
+def test_those_of_other_brokers_that_rested_for_long_are_let_go_of(broker, topic, set_timing):
     with handed_on(KafkaSpec(broker.bootstrap, topic, "a")):
         pass
-    monkeypatch.setattr(kept_clients, "REST_SECONDS", -1.0)
+    set_timing(cached_age=-1.0)
     with handed_on(KafkaSpec(broker.bootstrap, topic, "b")):
         assert kept_clients._at_rest == {}
 

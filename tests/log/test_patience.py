@@ -7,7 +7,8 @@ import pytest
 
 from spark_cas.log.load.locking import Applicant
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.patience import PATIENCE_MS, SecondLook, Wait, anew, extend, within
+from spark_cas.log.patience import SecondLook, Wait, anew, extend, within
+from spark_cas.log.timing import RETRY_TIMEOUT_MS
 
 
 def test_an_outer_deadline_holds_for_whatever_waits_inside():
@@ -116,4 +117,4 @@ def test_what_is_definite_is_looked_at_twice_whatever_is_left_outside():
 def test_a_load_is_not_gone_before_the_patience_of_who_waits_is_over(patience_seconds):
     log = MemoryLog()
     log.patience_seconds = patience_seconds
-    assert Applicant("job", "run").gone_after(log) > max(patience_seconds, PATIENCE_MS / 1000)
+    assert Applicant("job", "run").gone_after(log) > max(patience_seconds, RETRY_TIMEOUT_MS / 1000)

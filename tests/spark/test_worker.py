@@ -11,7 +11,7 @@ import pytest
 
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.client import admin, kept_clients
+from spark_cas.log.kafka.client import kept_clients
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.spark import worker
 from spark_cas.spark.worker import open_here, planned_log
@@ -86,7 +86,9 @@ def test_no_other_program_does_so(spec):
     assert not gc.get_freeze_count()
 
 
-def test_a_log_that_a_broker_does_not_know_yet_is_looked_for_again_however_slow_that_is(spec, monkeypatch):
+def test_a_log_that_a_broker_does_not_know_yet_is_looked_for_again_however_slow_that_is(
+    spec, monkeypatch, set_timing
+):
     with KafkaLog(spec) as log:
         log_id = log.layout().log_id
     layout, asked = KafkaLog.layout_now, []
@@ -99,13 +101,15 @@ def test_a_log_that_a_broker_does_not_know_yet_is_looked_for_again_however_slow_
         return layout(log)
 
     monkeypatch.setattr(KafkaLog, "layout_now", slow)
-    monkeypatch.setattr(worker, "_SECOND_LOOK_SECONDS", 0.1)
+    set_timing(planned_log=0.1)
     with planned_log(spec, log_id):
         assert len(asked) == 2
 
 
 @pytest.mark.usefixtures("in_worker")
-def test_who_appends_takes_what_the_task_before_was_told_of_a_log_and_who_reads_asks_anew(spec, monkeypatch):
+def test_who_appends_takes_what_the_task_before_was_told_of_a_log_and_who_reads_asks_anew(
+    spec, monkeypatch, set_timing
+):
     with open_here(spec) as log:
         log_id = log.layout().log_id
     asked, layout = [], KafkaLog.layout_now
@@ -115,12 +119,12 @@ def test_who_appends_takes_what_the_task_before_was_told_of_a_log_and_who_reads_
         return layout(log)
 
     monkeypatch.setattr(KafkaLog, "layout_now", counted)
-    monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
+    set_timing(fresh_age=60.0)
     with planned_log(spec, log_id, appending=True):
         assert not asked
     with planned_log(spec, log_id):
         assert len(asked) == 1
-    monkeypatch.setattr(worker, "_SECOND_LOOK_SECONDS", 0.1)
+    set_timing(planned_log=0.1)
     with pytest.raises(LogNotSharedError), planned_log(spec, "another", appending=True):
         pass
     assert len(asked) > 2

@@ -18,10 +18,7 @@ from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.require_expected import require_expected_still
-
-DECIDE_WITHIN_MS = 900_000
-"""The time for which a run may block other writers in its partitions, in milliseconds. It is Kafka's default limit
-for a transaction."""
+from spark_cas.log.timing import LONGEST_TRANSACTION_MS
 
 
 def refuse_by_key(plan: Plan) -> None:
@@ -48,7 +45,7 @@ def with_group(log: Backend, plan: Plan, batch_id: int | None = None) -> Plan:
     number = 0
     while _outcome(log, group := group_name(plan.job, plan.pinned_by, number, batch_id)) == ABORTED:
         number += 1
-    return replace(plan, group=group, decide_by_ms=clock.now_ms() + DECIDE_WITHIN_MS)
+    return replace(plan, group=group, decide_by_ms=clock.now_ms() + LONGEST_TRANSACTION_MS)
 
 
 def decide_group(log: Backend, plan: Plan, results: Sequence[PartitionResult]) -> None:
@@ -137,7 +134,7 @@ def aborted(plan: Plan) -> FencedError:
     return FencedError(
         f"{_told(plan)} was aborted before it was complete: by hand, by a load that took it for dead, because "
         f"partitions were added, or because it was in the way of others and its time of "
-        f"{DECIDE_WITHIN_MS // 60_000} minutes was over. Nothing of it is visible. Run the same job again: it "
+        f"{LONGEST_TRANSACTION_MS // 60_000} minutes was over. Nothing of it is visible. Run the same job again: it "
         f"begins anew."
     )
 

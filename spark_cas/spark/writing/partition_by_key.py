@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, IntegerType, TimestampType
 
-from spark_cas.core.columns import NULL_LENGTH, NULL_TIME_MS
+from spark_cas.core.columns import NULL_LENGTH, NULL_TIMESTAMP
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, partition_of
 from spark_cas.spark.input_stream import Acknowledged
 from spark_cas.spark.schema import HEADERS
@@ -45,7 +45,7 @@ def _content_of(df: "DataFrame") -> "Column":
     def followed_by(headers: "Column", header: "Column") -> "Column":
         return _joined(headers, _framed(header["key"]), _framed(header["value"]))
 
-    time = sf.coalesce(sf.unix_millis(columns.get("timestamp", sf.lit(None))), sf.lit(NULL_TIME_MS))
+    time = sf.coalesce(sf.unix_millis(columns.get("timestamp", sf.lit(None))), sf.lit(NULL_TIMESTAMP))
     parts = [_framed(columns.get("value", sf.lit(None).cast(BinaryType()))), _bytes_of(time)]
     if "headers" in columns:
         parts.append(sf.coalesce(sf.aggregate(columns["headers"], sf.lit(b""), followed_by), sf.lit(b"")))
