@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from spark_cas.log import timing
-from spark_cas.log.kafka.client import librdkafka
+from spark_cas.log.kafka.accelerators import librdkafka
 from tests.jvms import INTERPRETED, OPTIONS
 from tools.kafka_broker import KafkaBroker
 from tools.ports import held_ports

@@ -1,10 +1,7 @@
 """Functions for Spark's Python workers: the context of a task, and the log that the driver planned with."""
 
-import gc
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 from pyspark import TaskContext
 
@@ -13,9 +10,8 @@ from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, answered_before, open_again, open_log
 from spark_cas.log.patience import SecondLook
-
-_MANY_MODULES = 100
-_COMMITS = "pyspark.sql.worker.python_streaming_sink_runner"
+from spark_cas.spark.accelerators.freezing import freeze_loaded_modules
+from spark_cas.spark.worker_process import in_worker
 
 _NOT_SHARED = (
     "the driver planned with a log that this worker does not see under the same address. A log in a local directory "
@@ -27,43 +23,9 @@ _NOT_SHARED = (
 @contextmanager
 def open_here(spec: AnySpec) -> Iterator[Backend]:
     """Open the log of a spec for a ``with`` block. A Spark worker keeps its clients connected for later tasks."""
-    with (open_again if _in_worker() else open_log)(spec) as log:
+    with (open_again if in_worker() else open_log)(spec) as log:
         yield log
-    spare_what_is_imported()
-
-
-def spare_what_is_imported() -> None:
-    """Exclude loaded modules from garbage collection, if this process is a Spark worker.
-
-    Spark 4.2 collects garbage after each task. Scanning all modules takes 15 to 40 ms of CPU time.
-    """
-    if _in_worker():
-        _freeze_once(len(sys.modules) // _MANY_MODULES)
-
-
-@cache
-def _freeze_once(_modules: int) -> None:
-    """Collect garbage, and exclude the remaining objects from later collections.
-
-    This runs once per argument value. The value changes when many more modules are loaded, because pyarrow imports
-    pandas late.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-def only_commits() -> bool:
-    """Return whether Spark (4.2) runs this process only to commit micro-batches."""
-    return _COMMITS in sys.modules or _run_as() == _COMMITS
-
-
-def _in_worker() -> bool:
-    return _run_as().startswith("pyspark.")
-
-
-def _run_as() -> str:
-    run = sys.modules["__main__"].__spec__
-    return "" if run is None else run.name
+    freeze_loaded_modules()
 
 
 @contextmanager

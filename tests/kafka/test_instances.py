@@ -1,5 +1,6 @@
 """The requests of a writer besides its records, and side effects that they must not have."""
 
+import logging
 import time
 from dataclasses import replace
 from threading import Event, Lock
@@ -13,11 +14,13 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced, LayoutChanged
+from spark_cas.log.accelerating import log_unused
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.accelerators import connections
+from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
 from spark_cas.log.kafka.append import attempt, fence
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
-from spark_cas.log.kafka.client.array_producer import ArrayProducer
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
 from spark_cas.log.kafka.registry import layouts
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -47,6 +50,37 @@ def test_a_claim_and_the_chunks_after_it_take_one_instance(broker, topic, monkey
         outcomes = [job.append(table_of([f"{number}"])) for number in range(chunks)]
     assert [type(outcome) for outcome in outcomes] == [Appended] * chunks
     assert len(taken) == 1
+
+
+@pytest.fixture
+def untested_library(monkeypatch):
+    """A version of librdkafka whose log lines are not known."""
+    monkeypatch.setattr(connections, "libversion", lambda: ("9.9.9", 0))
+    connections.can_follow.cache_clear()
+    log_unused.cache_clear()
+    yield
+    connections.can_follow.cache_clear()
+
+
+@pytest.mark.usefixtures("untested_library")
+def test_untested_librdkafka_gets_a_new_instance_for_each_chunk(broker, topic, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, logger="spark_cas")
+    init, made = TransactionalProducer.init, []
+
+    def counted(instance, timeout_seconds):
+        made.append(instance)
+        init(instance, timeout_seconds)
+        assert not instance._connections.up
+
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        plan = pin_plan(log, "job", ExpectedOffsets("end"))
+        monkeypatch.setattr(TransactionalProducer, "init", counted)
+        job = JobWriter(log, plan)
+        for value in "abc":
+            job.must_append(value)
+        assert values_in(log, 0) == ["a", "b", "c"]
+    assert len({*made}) == len(made) == 3
+    assert [line.partition(":")[0] for line in caplog.messages if "librdkafka 9.9.9" in line] == ["connections"]
 
 
 def test_a_log_keeps_few_instances_and_goes_on_without_one(broker, monkeypatch):

@@ -21,7 +21,7 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.open import open_again
 from spark_cas.options.parse import parse_read
-from spark_cas.spark import worker
+from spark_cas.spark.accelerators import freezing
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from tests.kafka.clients import SECONDS, admin_of, configure, create_topic
 from tests.kafka.proxy.frames import Api
@@ -191,7 +191,7 @@ def test_a_reader_serves_the_next_log_of_the_same_topic_alone(broker, topic):
 
 def test_after_an_error_the_planner_of_a_read_begins_with_new_ones(broker, topic, monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
-    monkeypatch.setattr(worker, "_freeze_once", lambda _: None)
+    monkeypatch.setattr(freezing, "_freeze_once", lambda _: None)
     selection = parse_read({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}).selection
     with SelectedLogs(selection) as logs:
         logs.look(waiting=False)

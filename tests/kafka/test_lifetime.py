@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaException
 
-from spark_cas.log.kafka.client.lifetime import Lifetime
+from spark_cas.log.kafka.accelerators.lifetime import Lifetime
 
 
 def test_the_end_comes_at_once_where_no_call_is_under_way():

@@ -13,7 +13,7 @@ from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client import kept_clients
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.spark import worker
+from spark_cas.spark.accelerators import freezing
 from spark_cas.spark.worker import open_here, planned_log
 from tests.kafka.clients import create_topic
 
@@ -28,9 +28,9 @@ def spec(broker):
 @pytest.fixture
 def in_worker(monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
-    worker._freeze_once.cache_clear()
+    freezing._freeze_once.cache_clear()
     yield
-    worker._freeze_once.cache_clear()
+    freezing._freeze_once.cache_clear()
     gc.unfreeze()
     while kept_clients._at_rest:
         kept_clients._at_rest.popitem()[1][1].close()

@@ -19,7 +19,7 @@ from spark_cas.options.parse import StreamOptions
 from spark_cas.options.read_range import kept
 from spark_cas.options.read_tasks import Ranges
 from spark_cas.options.topic_partitions import TopicPartition
-from spark_cas.spark.input_stream import Acknowledged
+from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.read import RecordsPartition, read_records
 from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in

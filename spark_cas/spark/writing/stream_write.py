@@ -41,7 +41,8 @@ from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import EndMarkers, check_write_schema, refuse_claims
 from spark_cas.spark.versions import DataSourceStreamArrowWriter
-from spark_cas.spark.worker import local_property, only_commits, open_here, planned_log, task_number
+from spark_cas.spark.worker import local_property, open_here, planned_log, task_number
+from spark_cas.spark.worker_process import only_commits
 from spark_cas.spark.writing.complete_input import has_end, task_rows
 from spark_cas.spark.writing.end_markers import require_markers
 from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout

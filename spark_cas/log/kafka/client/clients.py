@@ -10,12 +10,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_cas.core.offsets import Bounds
 from spark_cas.log import timing
-from spark_cas.log.kafka.client import librdkafka
+from spark_cas.log.accelerating import log_unused
+from spark_cas.log.kafka.accelerators import librdkafka
+from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
+from spark_cas.log.kafka.accelerators.connections import DEBUG, Connections, can_follow
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.array_producer import ArrayProducer
 from spark_cas.log.kafka.client.codes import TIMED_OUT, reason_of
 from spark_cas.log.kafka.client.configuration import producer_settings, settings_of, started
-from spark_cas.log.kafka.client.connections import DEBUG, Connections
 from spark_cas.log.kafka.client.deadlined import Deadlined
 from spark_cas.log.kafka.client.object_producer import ObjectProducer
 from spark_cas.log.kafka.settings.table import Client
@@ -117,6 +118,8 @@ def group_member(spec: KafkaSpec, group: str, on_commit: Callable[[Any, Any], No
 
 def _producer(settings: dict[str, Any], topic: str, connections: Connections) -> ArrayProducer | ObjectProducer:
     lib = librdkafka.library()
+    if lib is None:
+        log_unused("array_producer", "this build of confluent-kafka does not export the functions of librdkafka")
     make = ObjectProducer if lib is None else partial(ArrayProducer, lib)
     return started(lambda given: make(given, topic, connections), settings)
 
@@ -177,7 +180,7 @@ class TransactionalProducer:
             # librdkafka 2.16 then waits for them forever in send_offsets_to_transaction, ignoring the timeout.
             "metadata.recovery.strategy": "none",
             # Log state changes of connections, and close the connection of a request that times out.
-            "debug": DEBUG,
+            **({"debug": DEBUG} if can_follow() else {}),
             "socket.max.fails": 1,
         }
         self.request_bytes: int = self._settings["batch.size"]
@@ -240,6 +243,8 @@ class TransactionalProducer:
             with suppress(KafkaException), self.watched():
                 # The broker may hang, and another one may be connected.
                 client.meet_leader(self._partition, min(durations.longest_poll_pause, left))
+                if not can_follow():
+                    return
             with suppress(KafkaException), self.watched():
                 client.poll(6 * durations.poll_pause)
 
