@@ -1,7 +1,7 @@
 """Python sources and sinks without any work, compared with Spark's own: the limit for ours.
 
 The log cannot reduce Spark's cost of passing rows to Python and back. These sources and sinks acknowledge the data of
-Spark as ours do (`spark_cas.spark.input_stream`), so they do not wait for delayed acknowledgements of Linux either.
+Spark as ours do (`spark_cas.spark.accelerators.quick_ack`), so they do not wait for delayed acknowledgements either.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,8 @@ from benchmarks.measure import NO_SCRATCH, Result, compare
 from benchmarks.rows import KEY_BYTES, VALUE_BYTES
 from benchmarks.sizes import PARTITIONS
 from benchmarks.writing import discard
-from spark_cas.spark.input_stream import Acknowledged, acknowledge, stream_from_jvm
+from spark_cas.spark.accelerators.quick_ack import Acknowledged, acknowledge
+from spark_cas.spark.input_stream import stream_from_jvm
 
 _NO_GOAL = "none: the floor"
 _BATCH_ROWS = 8_000

@@ -3,12 +3,14 @@
 import os
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
 
-from spark_cas.log.kafka.client import librdkafka
+from spark_cas.log import timing
+from spark_cas.log.kafka.accelerators import librdkafka
 from tests.jvms import INTERPRETED, OPTIONS
 from tools.kafka_broker import KafkaBroker
 from tools.ports import held_ports
@@ -47,6 +49,13 @@ def _one_by_one(request):
         if request.config.getoption("--one-by-one"):
             patch.setattr(librdkafka, "library", lambda: None)
         yield
+
+
+@pytest.fixture
+def set_timing():
+    """A function that replaces durations of the log in this process, such as ``set_timing(fresh_age=60.0)``."""
+    with ExitStack() as stack:
+        yield lambda **durations: stack.enter_context(timing.replaced(**durations))
 
 
 @pytest.fixture(scope="session")

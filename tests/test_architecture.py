@@ -52,6 +52,7 @@ def test_every_layer_contract_can_be_broken(tmp_path):
         (PACKAGE / "log/memory.py", "import spark_cas.log.objects"),
         (PACKAGE / "log/protocol.py", "import confluent_kafka, obstore"),
         (PACKAGE / "programs/load_progress.py", "import spark_cas.log.kafka.spec"),
+        (PACKAGE / "spark/accelerators/jvm_hash.py", "import spark_cas.spark.writing.route"),
         (PACKAGE / "cli/tables.py", "import key_value_store"),
         (EXAMPLE / "node.py", "import key_value_store.http.wire, spark_cas.programs.errors"),
         (EXAMPLE / "shard.py", "import spark_cas.spark.schema"),
@@ -152,6 +153,29 @@ def test_no_import_takes_that_of_pandas():
     assert "pandas" in imported_with(["pyarrow", "pandas"])
 
 
+PARTS_OF_ACCELERATORS = {"__init__", "librdkafka", "lifetime", "record_arrays"}
+STATED = re.compile(r"^Saves: .*?\bRows?\s(.*?)^Public path: .*?^Tested: ", re.MULTILINE | re.DOTALL)
+
+
+def rows_of_accelerator(docstring: str) -> set[str]:
+    """Return the parts of the benchmark that justify an accelerator. Empty without a public path and versions."""
+    stated = STATED.search(docstring)
+    return set() if stated is None else {*re.findall(r"`([\w-]+)`", stated[1])}
+
+
+def test_each_accelerator_states_its_rows_its_public_path_and_its_versions():
+    modules = [path for path in PACKAGE.rglob("accelerators/*.py") if path.stem not in PARTS_OF_ACCELERATORS]
+    performance = (ROOT / "docs/performance.md").read_text()
+    assert len(modules) >= 5
+    for module in modules:
+        rows = rows_of_accelerator(ast.get_docstring(ast.parse(module.read_text())) or "")
+        assert rows, module
+        assert {row for row in rows if f"`{row}`" not in performance} == set(), module
+        assert f"`{module.stem}`" in (module.parent / "__init__.py").read_text()
+    assert rows_of_accelerator("Saves: time. Row `read`.\nPublic path: none.\nTested: 1.") == {"read"}
+    assert rows_of_accelerator("Saves: time. Row `read`.\nTested: 1.") == set()
+
+
 def test_no_admin_client_requests_a_group():
     """Its librdkafka crashes the process while a coordinator moves: docs/decisions/0002."""
     calls = [str(file) for file in PACKAGE.rglob("*.py") if "list_consumer_group_offsets" in file.read_text()]
@@ -161,7 +185,7 @@ def test_no_admin_client_requests_a_group():
 MAY_KNOW_PRIVATE_NAMES = {
     "spark/versions.py": "the differences between the versions",
     "spark/jvm.py": "the JVM of a classic session",
-    "spark/input_stream.py": "an accelerator",
+    "spark/input_stream.py": "the input of a task",
 }
 PRIVATE = re.compile(r"_j[a-z]+|_sc|_gateway|_ensure_initialized|_active\w+|_instantiated\w+")
 VERSION = re.compile(r"4\.[0-9](\.\d+)?")

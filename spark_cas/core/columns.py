@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 NULL_LENGTH = -1
 """The length of a null, which differs from the empty value's 0."""
 
-NULL_TIME_MS = -(2**63)
+NULL_TIMESTAMP = -(2**63)
 """The time of a null timestamp, in milliseconds: 292 million years before 1970, which no record has."""
 
 _BYTES_TYPES = frozenset({pa.binary(), pa.string(), pa.large_binary(), pa.large_string()})
@@ -83,10 +83,10 @@ def bytes_of(column: pa.Array) -> memoryview:
 
 
 def times_of(column: pa.Array) -> NDArray[np.int64]:
-    """Return each timestamp as an integer in the unit of the column, `NULL_TIME_MS` for a null."""
+    """Return each timestamp as an integer in the unit of the column, `NULL_TIMESTAMP` for a null."""
     if column.null_count == len(column):
-        return np.full(len(column), NULL_TIME_MS, "<i8")
-    times: NDArray[np.int64] = column.cast(pa.int64()).fill_null(NULL_TIME_MS).to_numpy()
+        return np.full(len(column), NULL_TIMESTAMP, "<i8")
+    times: NDArray[np.int64] = column.cast(pa.int64()).fill_null(NULL_TIMESTAMP).to_numpy()
     return times.astype("<i8", copy=False)
 
 

@@ -18,8 +18,8 @@ from spark_cas.core.partitioner import Partitioner, Placement
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.plan_json import recorded_completion, recorded_plan, to_json
 from spark_cas.core.records import TIMESTAMP_TYPE, first_since
-from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.log.protocol import Admin, Blind, Expandable, LockTable, Log, Registry
+from spark_cas.log.timing import RETRY_TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
     topic: str
     """The log's name, as readers see it in the column ``topic``."""
-    patience_seconds: float = PATIENCE_MS / 1000
+    patience_seconds: float = RETRY_TIMEOUT_MS / 1000
     """The retry timeout for transient errors, in seconds."""
     group_in_process: bool = False
     """Whether only the process that appends to a commit group (`spark_cas.core.group`) can commit it."""

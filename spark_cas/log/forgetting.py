@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 from spark_cas.core.errors import OptionError
 from spark_cas.core.plan import Plan, Progress
+from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import settled_layouts
-
-_QUIET_MS = 3_600_000
-"""How long a task may run after its job has ended, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ def older_jobs(log: Backend, now_ms: int, age_ms: int) -> list[Kept]:
         if plan is not None:
             by_owner.setdefault(_owner(plan), []).append(plan)
     found = (_kept(log, job, plans) for job, plans in sorted(by_owner.items()))
-    return [each for each in found if each.complete and now_ms - each.newest_ms >= max(age_ms, _QUIET_MS)]
+    return [each for each in found if each.complete and now_ms - each.newest_ms >= max(age_ms, _straggler_ms())]
 
 
 def _owner(plan: Plan) -> str:
@@ -128,6 +126,11 @@ def _is_superseded(plan: Plan, plans: Iterable[Plan]) -> bool:
     return any(each.continues and each.layout_epoch > plan.layout_epoch for each in plans)
 
 
+def _straggler_ms() -> float:
+    """Return how long a task may run after its job has ended, at most."""
+    return 1000 * timing.current().straggler_age
+
+
 def _require_safe(kept: Kept, now_ms: int) -> None:
     """Raise OptionError unless a job is complete and idle."""
     job = kept.job
@@ -135,7 +138,7 @@ def _require_safe(kept: Kept, now_ms: int) -> None:
         what = f"job {job!r} is a stream, which is never complete"
     elif not kept.complete:
         what = f"job {job!r} is not complete; the same load, run again, completes it"
-    elif now_ms - kept.newest_ms < _QUIET_MS:
+    elif now_ms - kept.newest_ms < _straggler_ms():
         raise OptionError(
             f"job {job!r} ran within the last hour, and one of its tasks may still run. Without the records of the "
             f"job, the task could append its rows a second time. Nothing was removed. Run this command an hour after "

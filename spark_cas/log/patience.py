@@ -9,14 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-PATIENCE_MS = 120_000
-"""The default of Kafka's ``delivery.timeout.ms``, which is also how long Spark's own sink retries."""
-
-_FIRST_PAUSE_SECONDS = 0.02
-_LONGEST_PAUSE_SECONDS = 1.0
-_QUIET_SECONDS = 5.0
-"""Shorter waits are not logged."""
-_LOG_EVERY_SECONDS = 30.0
+from spark_cas.log import timing
 
 _JITTER = random.SystemRandom()
 _LOG = logging.getLogger("spark_cas")
@@ -91,8 +84,8 @@ def yielding_after(seconds: float) -> Iterator[None]:
 def wait_for_others(
     seconds: float,
     doing: str,
-    first_pause_seconds: float = _FIRST_PAUSE_SECONDS,
-    longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS,
+    first_pause_seconds: float | None = None,
+    longest_pause_seconds: float | None = None,
 ) -> "Wait":
     """Return a `Wait` for another writer, within the limit of `yielding_after`."""
     return Wait(min(seconds, _for_others.get()), doing, first_pause_seconds, longest_pause_seconds)
@@ -108,16 +101,17 @@ class Wait:
         self,
         seconds: float,
         doing: str,
-        first_pause_seconds: float = _FIRST_PAUSE_SECONDS,
-        longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS,
+        first_pause_seconds: float | None = None,
+        longest_pause_seconds: float | None = None,
     ) -> None:
+        durations = timing.current()
         self._seconds = seconds
         self._began = time.monotonic()
         self._deadline = _Deadline(self._began + seconds, _deadline.get())
         self._doing = doing
-        self._pause = first_pause_seconds
-        self._longest_pause = longest_pause_seconds
-        self._say_at = self._began + _QUIET_SECONDS
+        self._pause = durations.first_pause if first_pause_seconds is None else first_pause_seconds
+        self._longest_pause = durations.longest_pause if longest_pause_seconds is None else longest_pause_seconds
+        self._say_at = self._began + durations.unlogged_wait
 
     @property
     def left(self) -> float:
@@ -138,7 +132,7 @@ class Wait:
             return False
         now = time.monotonic()
         if now >= self._say_at:
-            self._say_at = now + _LOG_EVERY_SECONDS
+            self._say_at = now + timing.current().log_interval
             _LOG.warning(
                 "%s: %s. Waiting since %.0f s, for %.0f s more at most.", self._doing, why, self.waited, self.left
             )

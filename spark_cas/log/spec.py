@@ -9,14 +9,13 @@ from urllib.parse import unquote, urlsplit
 
 from spark_cas.core.errors import OptionError
 from spark_cas.core.names import check_name
-from spark_cas.log.patience import PATIENCE_MS
+from spark_cas.log.timing import MILLISECONDS_IN, RETRY_TIMEOUT_MS
 
 CLOUD_SCHEMES = ("s3", "s3a", "az", "adl", "azure", "abfs", "abfss", "gs")
 
 RETRY_TIMEOUT = "retry_timeout"
 """The retry timeout setting of a store client, under obstore's name."""
 _DURATION = re.compile(r"([1-9][0-9]{0,8})\s*(ms|s|m|min|h)")
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class LogSpec:
     """A URL whose local path is absolute: ``file:///data/logs/flights``, ``s3://bucket/logs/flights``."""
     store_options: tuple[tuple[str, str], ...] = ()
     """Settings of the store client under obstore's names. They may be secret and are never shown."""
-    patience_ms: int = PATIENCE_MS
+    patience_ms: int = RETRY_TIMEOUT_MS
     """The retry timeout of all operations on the store, in milliseconds."""
     met: bool = False
     """Whether this store answered before. If so, a connection failure is considered transient."""
@@ -68,11 +67,11 @@ class LogSpec:
     def with_options(self, store_options: Mapping[str, str]) -> Self:
         """Return the same log with these settings of its store client. Raises OptionError."""
         options = dict(store_options)
-        retry_timeout = options.pop(RETRY_TIMEOUT, f"{PATIENCE_MS}ms")
+        retry_timeout = options.pop(RETRY_TIMEOUT, f"{RETRY_TIMEOUT_MS}ms")
         found = _DURATION.fullmatch(retry_timeout.strip().lower())
         if found is None:
             raise OptionError(f"option store.{RETRY_TIMEOUT} must be a time such as 500ms, 90s or 5min; it is not.")
-        patience_ms = int(found[1]) * _UNITS_MS[found[2]]
+        patience_ms = int(found[1]) * MILLISECONDS_IN[found[2]]
         return replace(self, store_options=tuple(sorted(options.items())), patience_ms=patience_ms)
 
     @property

@@ -1,8 +1,7 @@
 """Check whether an expected offset is recent enough for a log that compacts deletions away."""
 
+from spark_cas.log import timing
 from spark_cas.log.backend import Backend
-
-_CLOCKS_DIFFER_MS = 60_000
 
 
 def unproven_below(
@@ -19,6 +18,6 @@ def unproven_below(
     if kept_ms is None:
         return 0
     young = log.dated_since(partition, now_ms - kept_ms // 2)
-    ahead = young is not None and young[1] >= now_ms + _CLOCKS_DIFFER_MS
+    ahead = young is not None and young[1] >= now_ms + 1000 * timing.current().clock_skew
     below = end_offset if young is None or ahead else young[0] + 1
     return min(below, pinned_end) if now_ms - pinned_at_ms < kept_ms // 2 else below

@@ -3,8 +3,8 @@
 import sys
 
 from spark_cas.log.kafka.settings.translate import ALLOWED
-from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.log.spec import RETRY_TIMEOUT
+from spark_cas.log.timing import RETRY_TIMEOUT_MS as _RETRY_MS
 from spark_cas.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption
 from spark_cas.options.option import Option, Scope
 from spark_cas.options.store_settings import AWS, AZURE, GOOGLE, PREFIX
@@ -47,7 +47,7 @@ references, `env:NAME` or `file:PATH`: then they are not in Spark's plan, and th
 User names, client ids, certificates and keys can be references too. These settings have an effect:
 """
 
-_DEADLINE = f"""`kafka.delivery.timeout.ms` (default {PATIENCE_MS}) is the [retry deadline](reliability.md#retries) of
+_DEADLINE = f"""`kafka.delivery.timeout.ms` (default {_RETRY_MS}) is the [retry deadline](reliability.md#retries) of
 each operation. It must be above 0.
 
 A read or write ignores settings that do not fit this client, such as those of consumer groups and of Java's metrics
@@ -62,7 +62,7 @@ accepts these settings:
 """
 
 _STORE_DEADLINE = f"""`{PREFIX}{RETRY_TIMEOUT}`, such as `90s` or `5min`, is the [retry
-deadline](reliability.md#retries) of each operation (default `{PATIENCE_MS // 1000}s`). For writes, use `30s` or more.
+deadline](reliability.md#retries) of each operation (default `{_RETRY_MS // 1000}s`). For writes, use `30s` or more.
 Below, the client repeats an unanswered request too early for a large chunk."""
 
 

@@ -8,11 +8,11 @@ from enum import Enum
 
 from spark_cas.core.guarantee import OFF, REQUESTED, REQUIRED
 from spark_cas.core.partitioner import Partitioner
+from spark_cas.log.timing import MILLISECONDS_IN
 
 _MAX_INT = 2**31 - 1
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h|d|)")
-_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Scope(Enum):
@@ -172,7 +172,7 @@ def duration_ms(text: str) -> int:
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
         raise ValueError("a time such as 500ms, 90s, 15m, 2h or 1d")
-    return int(found[1]) * _UNITS_MS[found[2]]
+    return int(found[1]) * MILLISECONDS_IN[found[2] or "ms"]
 
 
 def topics(value: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from spark_cas.core.plan import MOST_PARTITIONS
 from spark_cas.log.kafka.address import check_servers
 from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS
-from spark_cas.log.patience import PATIENCE_MS
+from spark_cas.log.timing import RETRY_TIMEOUT_MS
 from spark_cas.options.option import (
     EVERYWHERE,
     ISOLATION_LOAD,
@@ -274,7 +274,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "claimTimeoutMs",
         whole_number(),
-        str(PATIENCE_MS),
+        str(RETRY_TIMEOUT_MS),
         EVERYWHERE,
         per_log=True,
         kafka_only=True,

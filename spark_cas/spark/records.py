@@ -12,9 +12,9 @@ from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.core.row_claims import CLAIMED, COLUMN
 
 _BY_NAME = {field.name: field.type for field in RECORDS}
-_MICROSECONDS = pa.timestamp("us")
-_MILLISECONDS = pa.timestamp("ms")
-_MOST_MILLISECONDS = (2**63 - 1) // 1000
+_MICROSECOND_TYPE = pa.timestamp("us")
+_MILLISECOND_TYPE = pa.timestamp("ms")
+_LATEST_MILLIS = (2**63 - 1) // 1000
 """The largest time in milliseconds that fits into 64 bits as microseconds."""
 
 
@@ -78,9 +78,9 @@ def _as_milliseconds(column: pa.Array) -> pa.Array:
     """Round microseconds down to milliseconds. A plain division would round times before 1970 up."""
     if column.null_count == len(column):
         return pa.nulls(len(column), _BY_NAME["timestamp"])
-    instants = column.cast(pa.int64()).cast(_MICROSECONDS)
+    instants = column.cast(pa.int64()).cast(_MICROSECOND_TYPE)
     floored = pc.floor_temporal(instants, unit="millisecond")
-    return floored.cast(_MILLISECONDS).cast(pa.int64()).cast(_BY_NAME["timestamp"])
+    return floored.cast(_MILLISECOND_TYPE).cast(pa.int64()).cast(_BY_NAME["timestamp"])
 
 
 def _as_microseconds(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -89,7 +89,7 @@ def _as_microseconds(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column.cast(kind)
     except pa.ArrowInvalid:
         numbers = column.cast(pa.int64())
-        holdable = pc.and_(pc.greater_equal(numbers, -_MOST_MILLISECONDS), pc.less_equal(numbers, _MOST_MILLISECONDS))
+        holdable = pc.and_(pc.greater_equal(numbers, -_LATEST_MILLIS), pc.less_equal(numbers, _LATEST_MILLIS))
         return pc.if_else(holdable, column, pa.scalar(None, column.type)).cast(kind)
 
 

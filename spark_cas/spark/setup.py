@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 
 from spark_cas.core.errors import ConditionalLogError, SparkSetupError, error_from_text
-from spark_cas.log.patience import PATIENCE_MS
+from spark_cas.log.timing import MILLISECONDS_IN, RETRY_TIMEOUT_MS
 from spark_cas.spark.jvm import jvm_of
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.versions import register
@@ -32,8 +32,6 @@ _CRASHED = "Python worker exited unexpectedly"
 _UDF = "spark.sql.execution.pyspark.udf."
 """The prefix of the settings for idle workers. Their defaults are the values of ``spark.python.worker.*``."""
 _DURATION = re.compile(r"(\d+)\s*([a-z]*)")
-_UNITS_MS = {"": 1_000, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000}
-"""Units of a duration. Spark's longer ones exceed the waits."""
 
 
 def warn_of_idle_timeout(spark: "SparkSession") -> None:
@@ -45,14 +43,14 @@ def warn_of_idle_timeout(spark: "SparkSession") -> None:
         return  # Databricks serverless does not show each setting
     if timeout is None or kills.strip().lower() != "true":
         return
-    timeout_ms = int(timeout[1]) * _UNITS_MS.get(timeout[2], 0)
-    if 0 < timeout_ms <= PATIENCE_MS:
+    timeout_ms = int(timeout[1]) * MILLISECONDS_IN.get(timeout[2] or "s", 0)
+    if 0 < timeout_ms <= RETRY_TIMEOUT_MS:
         warnings.warn(
             f"Spark kills a Python worker that sends nothing for {timeout_ms / 1000:g} s, because "
             f"{_UDF}killOnIdleTimeout or spark.python.worker.killOnIdleTimeout is true. A task of this write can "
-            f"wait for the brokers or the store for {PATIENCE_MS // 1000} s. Set both to false, or set "
+            f"wait for the brokers or the store for {RETRY_TIMEOUT_MS // 1000} s. Set both to false, or set "
             f"{_UDF}idleTimeoutSeconds and spark.python.worker.idleTimeoutSeconds to more than "
-            f"{PATIENCE_MS // 1000}.",
+            f"{RETRY_TIMEOUT_MS // 1000}.",
             stacklevel=2,
         )
 

@@ -1,21 +1,17 @@
 """Functions for Spark's Python workers: the context of a task, and the log that the driver planned with."""
 
-import gc
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 from pyspark import TaskContext
 
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
+from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, answered_before, open_again, open_log
 from spark_cas.log.patience import SecondLook
-
-_SECOND_LOOK_SECONDS = 5.0
-_MANY_MODULES = 100
-_COMMITS = "pyspark.sql.worker.python_streaming_sink_runner"
+from spark_cas.spark.accelerators.freezing import freeze_loaded_modules
+from spark_cas.spark.worker_process import in_worker
 
 _NOT_SHARED = (
     "the driver planned with a log that this worker does not find at the same address. All workers need access to "
@@ -27,56 +23,22 @@ _NOT_SHARED = (
 @contextmanager
 def open_here(spec: AnySpec) -> Iterator[Backend]:
     """Open the log of a spec for a ``with`` block. A Spark worker keeps its clients connected for later tasks."""
-    with (open_again if _in_worker() else open_log)(spec) as log:
+    with (open_again if in_worker() else open_log)(spec) as log:
         yield log
-    spare_what_is_imported()
-
-
-def spare_what_is_imported() -> None:
-    """Exclude loaded modules from garbage collection, if this process is a Spark worker.
-
-    Spark 4.2 collects garbage after each task. Scanning all modules takes 15 to 40 ms of CPU time.
-    """
-    if _in_worker():
-        _freeze_once(len(sys.modules) // _MANY_MODULES)
-
-
-@cache
-def _freeze_once(_modules: int) -> None:
-    """Collect garbage, and exclude the remaining objects from later collections.
-
-    This runs once per argument value. The value changes when many more modules are loaded, because pyarrow imports
-    pandas late.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-def only_commits() -> bool:
-    """Return whether Spark (4.2) runs this process only to commit micro-batches."""
-    return _COMMITS in sys.modules or _run_as() == _COMMITS
-
-
-def _in_worker() -> bool:
-    return _run_as().startswith("pyspark.")
-
-
-def _run_as() -> str:
-    run = sys.modules["__main__"].__spec__
-    return "" if run is None else run.name
+    freeze_loaded_modules()
 
 
 @contextmanager
 def planned_log(spec: AnySpec, log_id: str, *, appending: bool = False) -> Iterator[Backend]:
     """Open the log of a spec for a ``with`` block, and check that its id is ``log_id``.
 
-    Raises LogNotSharedError if the log is missing or has another id, after retries for 5 seconds. Raises the same
-    error if the code in the block finds the log missing.
+    Raises LogNotSharedError if the log is missing or has another id, after retries for `Timing.planned_log`. Raises
+    the same error if the code in the block finds the log missing.
 
     With ``appending``, the check may use metadata of the worker's last task, because an append checks the id too.
     """
     with open_here(answered_before(spec)) as log:
-        wait = SecondLook(_SECOND_LOOK_SECONDS, "looking for the log that the driver planned with")
+        wait = SecondLook(timing.current().planned_log, "looking for the log that the driver planned with")
         while not _is(log, log_id, appending=appending):
             # This worker's broker may have older metadata than the driver's.
             if not wait.again("it is not there, or another is"):

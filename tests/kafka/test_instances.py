@@ -1,5 +1,6 @@
 """The requests of a writer besides its records, and side effects that they must not have."""
 
+import logging
 import time
 from dataclasses import replace
 from threading import Event, Lock
@@ -13,12 +14,13 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced, LayoutChanged
+from spark_cas.log.accelerating import log_unused
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.accelerators import connections
+from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
 from spark_cas.log.kafka.append import attempt, fence
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
-from spark_cas.log.kafka.client import admin
-from spark_cas.log.kafka.client.array_producer import ArrayProducer
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
 from spark_cas.log.kafka.registry import layouts
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -48,6 +50,37 @@ def test_a_claim_and_the_chunks_after_it_take_one_instance(broker, topic, monkey
         outcomes = [job.append(table_of([f"{number}"])) for number in range(chunks)]
     assert [type(outcome) for outcome in outcomes] == [Appended] * chunks
     assert len(taken) == 1
+
+
+@pytest.fixture
+def untested_library(monkeypatch):
+    """A version of librdkafka whose log lines are not known."""
+    monkeypatch.setattr(connections, "libversion", lambda: ("9.9.9", 0))
+    connections.can_follow.cache_clear()
+    log_unused.cache_clear()
+    yield
+    connections.can_follow.cache_clear()
+
+
+@pytest.mark.usefixtures("untested_library")
+def test_untested_librdkafka_gets_a_new_instance_for_each_chunk(broker, topic, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, logger="spark_cas")
+    init, made = TransactionalProducer.init, []
+
+    def counted(instance, timeout_seconds):
+        made.append(instance)
+        init(instance, timeout_seconds)
+        assert not instance._connections.up
+
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        plan = pin_plan(log, "job", ExpectedOffsets("end"))
+        monkeypatch.setattr(TransactionalProducer, "init", counted)
+        job = JobWriter(log, plan)
+        for value in "abc":
+            job.must_append(value)
+        assert values_in(log, 0) == ["a", "b", "c"]
+    assert len({*made}) == len(made) == 3
+    assert [line.partition(":")[0] for line in caplog.messages if "librdkafka 9.9.9" in line] == ["connections"]
 
 
 def test_log_keeps_few_instances_and_works_without_one(broker, monkeypatch):
@@ -216,7 +249,7 @@ def test_useless_claim_fences_no_writer_and_keeps_no_instance(broker, topic, mon
     assert fencing == []
 
 
-def test_claim_requests_its_topic_unless_cached_and_append_always(broker, topic, monkeypatch):
+def test_claim_requests_its_topic_unless_cached_and_append_always(broker, topic, monkeypatch, set_timing):
     asked: list[str] = []
     fencing: list[int] = []
     own = TransactionalProducer.describe
@@ -232,17 +265,17 @@ def test_claim_requests_its_topic_unless_cached_and_append_always(broker, topic,
     for each in (layouts, attempt):
         monkeypatch.setattr(each, "require_planned", asking)
     monkeypatch.setattr(TransactionalProducer, "describe", asking_one)
-    monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
+    set_timing(fresh_age=60.0)
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
         job = JobWriter(log, plan)
         assert asked == []
         job.must_append("a")
         assert asked == ["the broker of the records"]
-        monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 0.0)
+        set_timing(fresh_age=0.0)
         assert isinstance(log.claim(0, plan), Claim)
         assert asked == ["the broker of the records", "any broker", "any broker"]
-        monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
+        set_timing(fresh_age=60.0)
         monkeypatch.setattr(TransactionalProducer, "init", lambda *_: fencing.append(1))
         assert log.claim(0, replace(plan, layout_epoch=2)) == LayoutChanged(2, 1)
         assert fencing == []
@@ -291,8 +324,8 @@ def test_topic_id_is_requested_from_the_broker_of_the_records(broker, topic, mon
         assert values_in(log, 0) == ([] if isinstance(becomes, LayoutChanged) else ["a"])
 
 
-def test_nothing_is_known_of_a_topic_that_is_gone(broker, topic, monkeypatch):
-    monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
+def test_nothing_is_known_of_a_topic_that_is_gone(broker, topic, set_timing):
+    set_timing(fresh_age=60.0)
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         log_id = log.layout().log_id
         log._admin.client.delete_topics([topic])[topic].result(SECONDS)

@@ -21,7 +21,7 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.open import open_again
 from spark_cas.options.parse import parse_read
-from spark_cas.spark import worker
+from spark_cas.spark.accelerators import freezing
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from tests.kafka.clients import SECONDS, admin_of, configure, create_topic
 from tests.kafka.proxy.frames import Api
@@ -103,27 +103,27 @@ def test_after_an_error_the_next_log_begins_with_new_ones(broker, topic):
     assert kept_clients._at_rest == {}
 
 
-def test_those_that_rested_for_long_are_not_used(broker, topic, monkeypatch):
+def test_those_that_rested_for_long_are_not_used(broker, topic, set_timing):
     spec = KafkaSpec(broker.bootstrap, topic)
     with handed_on(spec) as log:
         before = log._clients
-    monkeypatch.setattr(kept_clients, "REST_SECONDS", -1.0)
+    set_timing(cached_age=-1.0)
     with handed_on(spec) as log:
         assert log._clients is not before
         look(log)
 
 
-def test_those_that_are_old_are_let_go_of_however_busy(broker, topic, monkeypatch):
-    monkeypatch.setattr(kept_clients, "MOST_SECONDS", -1.0)
+def test_those_that_are_old_are_let_go_of_however_busy(broker, topic, set_timing):
+    set_timing(client_age=-1.0)
     with handed_on(KafkaSpec(broker.bootstrap, topic)) as log:
         look(log)
     assert kept_clients._at_rest == {}
 
 
-def test_those_of_other_brokers_that_rested_for_long_are_let_go_of(broker, topic, monkeypatch):
+def test_those_of_other_brokers_that_rested_for_long_are_let_go_of(broker, topic, set_timing):
     with handed_on(KafkaSpec(broker.bootstrap, topic, "a")):
         pass
-    monkeypatch.setattr(kept_clients, "REST_SECONDS", -1.0)
+    set_timing(cached_age=-1.0)
     with handed_on(KafkaSpec(broker.bootstrap, topic, "b")):
         assert kept_clients._at_rest == {}
 
@@ -191,7 +191,7 @@ def test_a_reader_serves_the_next_log_of_the_same_topic_alone(broker, topic):
 
 def test_after_an_error_the_planner_of_a_read_begins_with_new_ones(broker, topic, monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
-    monkeypatch.setattr(worker, "_freeze_once", lambda _: None)
+    monkeypatch.setattr(freezing, "_freeze_once", lambda _: None)
     selection = parse_read({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}).selection
     with SelectedLogs(selection) as logs:
         logs.look(waiting=False)

@@ -18,10 +18,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from spark_cas.core.errors import SchemaError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS
+from spark_cas.log.kafka.accelerators import librdkafka
+from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
 from spark_cas.log.kafka.append.placement import await_visible
 from spark_cas.log.kafka.append.sending import Sending, held_back, produce, refuse_unsendable
-from spark_cas.log.kafka.client import librdkafka
-from spark_cas.log.kafka.client.array_producer import ArrayProducer
 from spark_cas.log.kafka.client.clients import PlainProducer, TransactionalProducer, admin_client, group_member
 from spark_cas.log.kafka.client.object_producer import SLICE_ROWS, ObjectProducer
 from spark_cas.log.kafka.client.reports import Reports

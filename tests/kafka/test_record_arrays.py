@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_cas.core.records import RECORDS, fill_timestamps
-from spark_cas.log.kafka.client import librdkafka as c
-from spark_cas.log.kafka.client import record_arrays
-from spark_cas.log.kafka.client.record_arrays import arguments_of
+from spark_cas.log.kafka.accelerators import librdkafka as c
+from spark_cas.log.kafka.accelerators import record_arrays
+from spark_cas.log.kafka.accelerators.record_arrays import arguments_of
 from tests.support.strategies import record_batches
 
 TOPIC, PARTITION, TAG = 2**47, 3, 7
@@ -77,7 +77,7 @@ def test_planner_sends_records_without_pandas():
 import sys
 from spark_cas.core.records import record_sizes, records_of_bytes
 from spark_cas.log.kafka.append.sending import held_back, refuse_unsendable
-from spark_cas.log.kafka.client.record_arrays import messages_of
+from spark_cas.log.kafka.accelerators.record_arrays import messages_of
 records = records_of_bytes([b"plan", b"gone"], [b"value", None])
 refuse_unsendable(records)
 print(held_back(records, 1000), messages_of(records, 1)["len"], *map(record_sizes, records.to_batches()))

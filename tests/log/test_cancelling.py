@@ -10,10 +10,10 @@ from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.core.rejection import Rejection, rejection_from_json
-from spark_cas.log import clock
+from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.load import cancelling
-from spark_cas.log.load.cancelling import CHECK_SECONDS, RunCancelledError, TaskRun, cancel_run
+from spark_cas.log.load.cancelling import RunCancelledError, TaskRun, cancel_run
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan, rows_before, rows_of_run
 from spark_cas.log.memory import MemoryLog
@@ -74,7 +74,7 @@ def test_a_task_stops_within_the_time_between_two_checks(log, time_passes):
         yield 0, batch("abcd")
         cancel_run(log, "run", REJECTION)
         for _ in range(10):
-            time_passes[0] += CHECK_SECONDS / 2
+            time_passes[0] += timing.current().cancel_check / 2
             yield 1, batch("abcd")
 
     with pytest.raises(RunCancelledError):
@@ -90,7 +90,7 @@ def test_the_last_chunks_of_many_partitions_are_checked_too(log, time_passes, mo
 
     def slow(claim, chunk):
         cancel_run(log, "run", REJECTION)
-        time_passes[0] += CHECK_SECONDS
+        time_passes[0] += timing.current().cancel_check
         return append(claim, chunk)
 
     monkeypatch.setattr(log, "append", slow)
@@ -124,7 +124,7 @@ def test_a_process_with_many_short_tasks_sends_few_requests(log, time_passes):
     faulty = FaultyLog(log)
     for _ in range(100):
         TaskRun("run", OLD_MS).check(faulty)
-        time_passes[0] += CHECK_SECONDS / 10
+        time_passes[0] += timing.current().cancel_check / 10
     assert 9 <= faulty.calls["entry"] <= 11
 
 
@@ -166,7 +166,7 @@ def test_a_fenced_task_stops_too(log, time_passes, monkeypatch):
 
     def cancelled(*arguments):
         cancel_run(log, "run", REJECTION)
-        time_passes[0] += CHECK_SECONDS
+        time_passes[0] += timing.current().cancel_check
         return progress(*arguments)
 
     monkeypatch.setattr(log, "claim", overtaken)

@@ -156,8 +156,8 @@ def test_read_error_is_not_treated_as_a_trim():
     assert values_in(log, 0) == ["x", "y", "z"]
 
 
-def test_a_writer_that_others_are_always_faster_than_gives_up(monkeypatch):
-    monkeypatch.setattr(attempts, "_LONGEST_PAUSE_SECONDS", 0)
+def test_a_writer_that_others_are_always_faster_than_gives_up(set_timing):
+    set_timing(longest_pause=0)
     tries = attempts._RIVAL_TRIES
     faults = [
         lambda log, call=call: Fault("append", call, When.BEFORE, lambda: void(append_foreign(log, 0, "other")))

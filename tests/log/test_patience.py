@@ -7,7 +7,8 @@ import pytest
 
 from spark_cas.log.load.locking import Applicant
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.patience import PATIENCE_MS, SecondLook, Wait, anew, extend, within
+from spark_cas.log.patience import SecondLook, Wait, anew, extend, within
+from spark_cas.log.timing import RETRY_TIMEOUT_MS
 
 
 def test_outer_deadline_limits_inner_waits():
@@ -116,4 +117,4 @@ def test_definite_error_is_confirmed_despite_an_outer_deadline():
 def test_load_does_not_expire_before_the_timeout_of_a_waiter(patience_seconds):
     log = MemoryLog()
     log.patience_seconds = patience_seconds
-    assert Applicant("job", "run").gone_after(log) > max(patience_seconds, PATIENCE_MS / 1000)
+    assert Applicant("job", "run").gone_after(log) > max(patience_seconds, RETRY_TIMEOUT_MS / 1000)

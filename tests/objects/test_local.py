@@ -19,7 +19,8 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Appended, Unknown
 from spark_cas.core.plan import Completion
 from spark_cas.core.put_reply import PutReply
-from spark_cas.log.objects import ObjectLog, local, local_store, paths
+from spark_cas.log import timing
+from spark_cas.log.objects import ObjectLog, local_store, paths
 from spark_cas.log.objects.local import LocalFolder
 from spark_cas.log.objects.local_store import LocalStore
 from tests.objects import killed_writer
@@ -273,7 +274,7 @@ def test_a_full_disk_is_an_error_and_the_retry_works(log, root):
 
 
 def age(path):
-    long_ago = time.time() - local.STAGED_SECONDS - 60
+    long_ago = time.time() - timing.current().straggler_age - 60
     os.utime(path, (long_ago, long_ago))
 
 

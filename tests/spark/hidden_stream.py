@@ -6,6 +6,7 @@ A Spark with another kind of worker hides it too: writes must be correct there.
 from pyspark import daemon
 
 from spark_cas.spark import input_stream
+from spark_cas.spark.accelerators import quick_ack
 from spark_cas.spark.writing import end_of_stream
 
 
@@ -14,6 +15,6 @@ def _no_stream() -> None:
 
 
 if __name__ == "__main__":
-    for module in (input_stream, end_of_stream):
+    for module in (input_stream, quick_ack, end_of_stream):
         module.stream_from_jvm = _no_stream  # type: ignore[attr-defined]
     daemon.manager()

@@ -13,7 +13,8 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from spark_cas.options.parse import parse_read, parse_read_stream
-from spark_cas.spark.input_stream import acknowledge, stream_from_jvm
+from spark_cas.spark.accelerators.quick_ack import acknowledge
+from spark_cas.spark.input_stream import stream_from_jvm
 from spark_cas.spark.reading.read import RecordsReader
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.reading.views import ViewReader

@@ -13,11 +13,11 @@ from spark_cas.log.expanding import expand_log
 from spark_cas.options.parse import parse_read_stream
 from spark_cas.programs.input.row_json import row_json
 from spark_cas.spark import versions
+from spark_cas.spark.accelerators.jvm_hash import JvmHash
 from spark_cas.spark.reading import verify_log as verify_log_module
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
 from spark_cas.spark.versions import HAS_READ_LIMITS, ReadAllAvailable
-from spark_cas.spark.writing.jvm_hash import JvmHash
 from tests.spark.streams import Stream
 from tests.support.writing import append_foreign
 

@@ -11,9 +11,9 @@ import pytest
 
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.client import admin, kept_clients
+from spark_cas.log.kafka.client import kept_clients
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.spark import worker
+from spark_cas.spark.accelerators import freezing
 from spark_cas.spark.worker import open_here, planned_log
 from tests.kafka.clients import create_topic
 
@@ -28,9 +28,9 @@ def spec(broker):
 @pytest.fixture
 def in_worker(monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
-    worker._freeze_once.cache_clear()
+    freezing._freeze_once.cache_clear()
     yield
-    worker._freeze_once.cache_clear()
+    freezing._freeze_once.cache_clear()
     gc.unfreeze()
     while kept_clients._at_rest:
         kept_clients._at_rest.popitem()[1][1].close()
@@ -86,7 +86,7 @@ def test_no_other_program_does_so(spec):
     assert not gc.get_freeze_count()
 
 
-def test_unknown_log_is_requested_again_even_if_slow(spec, monkeypatch):
+def test_unknown_log_is_requested_again_even_if_slow(spec, monkeypatch, set_timing):
     with KafkaLog(spec) as log:
         log_id = log.layout().log_id
     layout, asked = KafkaLog.layout_now, []
@@ -99,13 +99,13 @@ def test_unknown_log_is_requested_again_even_if_slow(spec, monkeypatch):
         return layout(log)
 
     monkeypatch.setattr(KafkaLog, "layout_now", slow)
-    monkeypatch.setattr(worker, "_SECOND_LOOK_SECONDS", 0.1)
+    set_timing(planned_log=0.1)
     with planned_log(spec, log_id):
         assert len(asked) == 2
 
 
 @pytest.mark.usefixtures("in_worker")
-def test_appends_reuse_topic_metadata_and_reads_do_not(spec, monkeypatch):
+def test_appends_reuse_topic_metadata_and_reads_do_not(spec, monkeypatch, set_timing):
     with open_here(spec) as log:
         log_id = log.layout().log_id
     asked, layout = [], KafkaLog.layout_now
@@ -115,12 +115,12 @@ def test_appends_reuse_topic_metadata_and_reads_do_not(spec, monkeypatch):
         return layout(log)
 
     monkeypatch.setattr(KafkaLog, "layout_now", counted)
-    monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
+    set_timing(fresh_age=60.0)
     with planned_log(spec, log_id, appending=True):
         assert not asked
     with planned_log(spec, log_id):
         assert len(asked) == 1
-    monkeypatch.setattr(worker, "_SECOND_LOOK_SECONDS", 0.1)
+    set_timing(planned_log=0.1)
     with pytest.raises(LogNotSharedError), planned_log(spec, "another", appending=True):
         pass
     assert len(asked) > 2

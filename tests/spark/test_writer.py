@@ -36,7 +36,6 @@ from spark_cas.log.backend import Preflight
 from spark_cas.log.load.cancelling import RunCancelledError
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.open import open_log
-from spark_cas.spark import worker
 from spark_cas.spark.schema import Mark
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing import blind_write
@@ -378,8 +377,8 @@ def test_a_job_is_not_continued_the_other_way(plan, run):
         plan(expectedoffsets="none")
 
 
-def test_log_missing_on_a_worker_is_reported_as_not_shared(plan, run, path, monkeypatch):
-    monkeypatch.setattr(worker, "_SECOND_LOOK_SECONDS", 0.1)
+def test_log_missing_on_a_worker_is_reported_as_not_shared(plan, run, path, set_timing):
+    set_timing(planned_log=0.1)
     writer = plan(partitions="2")
     shutil.rmtree(path)
     with pytest.raises(LogNotSharedError, match="All workers need access"):

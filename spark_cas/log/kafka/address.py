@@ -9,7 +9,7 @@ from spark_cas.log.kafka.settings.translate import librdkafka_settings
 from spark_cas.log.kafka.settings.transport import check_transport
 from spark_cas.log.kafka.settings.unused import holds_instead, tell
 from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, KafkaSpec
-from spark_cas.log.patience import PATIENCE_MS
+from spark_cas.log.timing import RETRY_TIMEOUT_MS
 
 SCHEME = "kafka"
 _ID_PREFIX = "idprefix"
@@ -33,7 +33,7 @@ def kafka_spec(
     settings: Mapping[str, str],
     *,
     prefix: str = DEFAULT_PREFIX,
-    claim_timeout_ms: int = PATIENCE_MS,
+    claim_timeout_ms: int = RETRY_TIMEOUT_MS,
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_MS,
 ) -> KafkaSpec:
     """Return the spec of a topic.

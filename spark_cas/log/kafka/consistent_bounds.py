@@ -13,13 +13,13 @@ from confluent_kafka import TopicPartition
 from spark_cas.core.errors import UndecidedError
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.plan import Progress
+from spark_cas.log import timing
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.patience import Wait
 
 _DOING = "looking where partitions end that loads are committed to as a whole"
-_PAUSE_SECONDS = 0.02
 
 Entries = tuple[Progress | None, ...]
 """The ledger entries of a job, by partition."""
@@ -52,7 +52,8 @@ def at_one_moment(
     found = ends.at_rest(admin, ats, timeout_seconds)
     if found is not None:
         return found
-    wait = Wait(timeout_seconds, _DOING, _PAUSE_SECONDS, _PAUSE_SECONDS)
+    pause = timing.current().first_pause
+    wait = Wait(timeout_seconds, _DOING, pause, pause)
     try:
         before = loads.jobs()
         asked = {job for job, complete in before.items() if not complete}

@@ -9,6 +9,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from spark_cas.core.errors import UndecidedError
 from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.log import timing
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
@@ -30,12 +31,6 @@ _NO_SUCH_OFFSET = -1
 
 _MOMENTS = 3
 """How many times `at_rest` retries."""
-
-_DEPOSED_SECONDS = 1.0
-"""How long a demoted leader may not know it, and return old end offsets."""
-
-_FIRST_PAUSE_SECONDS = 0.001
-_LONGEST_PAUSE_SECONDS = 0.1
 
 _Answer = TypeVar("_Answer")
 
@@ -88,7 +83,8 @@ def at_rest(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> 
 def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float, seen: int = 0) -> tuple[Bounds, ...]:
     """Return the bounds as `barrier` for several partitions of a topic at once. The timeout covers all of them."""
     doing = f"looking where topic {ats[0].topic} ends" if ats else ""
-    wait = wait_for_others(timeout_seconds, doing, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+    durations = timing.current()
+    wait = wait_for_others(timeout_seconds, doing, 2 * durations.poll_pause, durations.longest_poll_pause)
     found: dict[TopicPartition, Bounds] = {}
     # Correct in any order: when the last stable offset reaches the target, every transaction below the target has
     # ended.
@@ -129,7 +125,7 @@ def require_kept(admin: Admin, at: TopicPartition, offsets: OffsetRange) -> None
 
     If its end is too low, confirm by more reads.
     """
-    wait = SecondLook(_DEPOSED_SECONDS, f"reading partition {at.partition} of topic {at.topic}")
+    wait = SecondLook(timing.current().metadata_lag, f"reading partition {at.partition} of topic {at.topic}")
     while True:
         bounds = stable_bounds(admin, at)
         if offsets.end_offset <= bounds.end_offset or not wait.again("it ends before what was seen of it"):
@@ -240,7 +236,7 @@ def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[
         while True:
             found = _of_leaders_now(admin, topic, numbers, question)
             if late is None and admin.waited_lately():
-                late = SecondLook(_DEPOSED_SECONDS, doing)
+                late = SecondLook(timing.current().metadata_lag, doing)
             if late is None or not late.again("a broker answered late"):
                 return found
             admin.forget_leaders(topic)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from spark_cas.core.errors import UndecidedError
+from spark_cas.log import timing
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
@@ -20,7 +21,6 @@ MAX_METADATA_BYTES = 4096
 
 _LOOK_SHARE = 0.5
 """The share of the request timeout after which a missing answer is checked for a permission error."""
-_PAUSE_SECONDS = 0.02
 
 
 class GroupMetadata:
@@ -52,7 +52,8 @@ class GroupMetadata:
             StorageError: The offsets cannot be read.
         """
         doing = f"reading {self._what}"
-        wait = Wait(timeout_seconds, doing, _PAUSE_SECONDS, _PAUSE_SECONDS)
+        pause = timing.current().first_pause
+        wait = Wait(timeout_seconds, doing, pause, pause)
         while True:
             try:
                 if proven:

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.core.expansion import Layouts, partitions_at
 from spark_cas.core.partitioner import PARTITIONERS, Partitioner, Placement, partition_of_key
+from spark_cas.log import timing
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.client.codes import PARTITION_EOF
 from spark_cas.log.kafka.client.kept_clients import ClientSet
@@ -24,8 +25,6 @@ _NEWEST_OFFSETS = 16
 """How many offsets to read in each partition. Transaction markers use some of them."""
 _MOST_PARTITIONS = 256
 """How many partitions to sample. If a topic has more, the sampled ones are evenly spaced."""
-_SECONDS = 1.0
-"""The deadline of the whole sample. The check uses the records read by then."""
 _POLL_RECORDS = 1_000
 _OWN_KEYS = b"spark_cas."
 """The prefix of keys that this package writes to each partition, such as those of the key-value store."""
@@ -50,9 +49,10 @@ def keys_elsewhere(clients: ClientSet, layouts: TopicLayouts, placement: Placeme
     For a record from before an expansion, the partition count of that time applies. If the brokers do not answer,
     return no note, because the write itself reports that.
     """
+    seconds = 2 * timing.current().best_effort  # the check uses the records read by then
     try:
-        with within(_SECONDS):
-            sample = _sample(clients, layouts.topic, layouts.layout().partitions)
+        with within(seconds):
+            sample = _sample(clients, layouts.topic, layouts.layout().partitions, seconds)
             partitions = layouts.layout().partitions
             if not any(each.is_elsewhere(placement.partitioner, partitions) for each in sample):
                 return ""
@@ -87,9 +87,9 @@ def _count_elsewhere(sample: list[SampledKey], history: Layouts, partitioner: Pa
     return sum(each.is_elsewhere(partitioner, partitions_at(history, each.partition, each.offset)) for each in sample)
 
 
-def _sample(clients: ClientSet, topic: str, partitions: int) -> list[SampledKey]:
+def _sample(clients: ClientSet, topic: str, partitions: int, seconds: float) -> list[SampledKey]:
     """Fetch the newest records of partitions, and return their keys."""
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + seconds
     step = -(-partitions // _MOST_PARTITIONS)
     ats = [TopicPartition(topic, each) for each in range(0, partitions, step)]
     bounds = ends.all_stable_bounds(clients.admin, ats)

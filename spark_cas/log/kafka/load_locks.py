@@ -7,7 +7,6 @@ however often the state has changed.
 
 import base64
 import zlib
-from dataclasses import replace
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -21,9 +20,6 @@ from spark_cas.log.kafka.client.rights import to_claim
 from spark_cas.log.kafka.group_metadata import MAX_METADATA_BYTES, GroupMetadata
 from spark_cas.log.patience import Wait, within
 
-_TRANSACTION_MS = 20_000
-"""How long a writer killed during a change blocks the others, in addition to the brokers' check interval of 10 s."""
-
 _DOING = "changing the locks of the log"
 
 
@@ -32,8 +28,7 @@ class KafkaLockTable:
 
     def __init__(self, members: Members) -> None:
         spec = members.spec
-        open_ms = min(_TRANSACTION_MS, spec.transaction_timeout_ms)
-        self._spec = replace(spec, transaction_timeout_ms=open_ms)
+        self._spec = spec.with_short_transaction()
         self._group = GroupMetadata(members, spec.load_locks_group, "the locks")
         # Each topic has a partition 0.
         self._at = TopicPartition(spec.topic, 0)

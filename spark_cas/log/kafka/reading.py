@@ -26,6 +26,7 @@ from confluent_kafka import (
 from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError, UnreadableRecordError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS, TIMESTAMP_TYPE, first_since
+from spark_cas.log import timing
 from spark_cas.log.kafka.client.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.fetch_position import FetchPosition
@@ -37,7 +38,6 @@ from spark_cas.log.patience import Wait, extend
 _POLL_MESSAGES = 10_000
 """The most records per poll. Large records are fewer, because the client queues no more than some MiB."""
 
-_POLL_SECONDS = 0.5
 
 _UNWATCHED_SHARE = 0.25
 """The share of a request's time after which a read without progress resumes with a consumer that has statistics."""
@@ -242,7 +242,7 @@ def _take(
     consumer: Consumer, count: int, offsets: OffsetRange, take: Callable[[list[Message]], _Taken | None]
 ) -> tuple[_Taken | None, bool]:
     """Call ``take`` with the next message and the queued ones. Return its result, and whether the range ended."""
-    first = consumer.poll(_POLL_SECONDS)
+    first = consumer.poll(timing.current().consumer_poll)
     if first is None:
         return None, False
     with _no_collection():

@@ -4,16 +4,13 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from spark_cas.core.errors import BatchTooLargeError
-from spark_cas.log.patience import PATIENCE_MS
+from spark_cas.log import timing
+from spark_cas.log.timing import LONGEST_TRANSACTION_MS, RETRY_TIMEOUT_MS
 
 DEFAULT_PREFIX = "spark-cas"
 DEFAULT_TRANSACTION_MS = 60_000
-LONGEST_TRANSACTION_MS = 900_000
-"""The default of the brokers' limit for a transaction timeout (transaction.max.timeout.ms)."""
-
-_LEAST_BYTES_PER_MS = 4_000
-"""The lowest throughput that a transaction timeout allows for."""
-_MOST_REQUEST_MS = 10_000
+_LEAST_THROUGHPUT = 4_000
+"""The lowest throughput that a transaction timeout allows for, in bytes per millisecond."""
 _DELIVERY_SHARE = 0.75
 
 
@@ -27,7 +24,7 @@ class KafkaSpec:
     """The prefix of all transactional ids, ledger groups and registry topics, so that ACLs can be prefixed."""
     client_options: tuple[tuple[str, str], ...] = ()
     """Settings of librdkafka's clients under its own names. They may be secret and are never shown."""
-    claim_timeout_ms: int = PATIENCE_MS
+    claim_timeout_ms: int = RETRY_TIMEOUT_MS
     """How long a claim or a read waits for an open transaction of another writer, in milliseconds."""
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_MS
     """How long a crashed writer may block readers, in milliseconds."""
@@ -37,7 +34,7 @@ class KafkaSpec:
     @property
     def patience_seconds(self) -> float:
         """Return the retry timeout against slow, restarting or electing brokers, in seconds (delivery.timeout.ms)."""
-        return int(dict(self.client_options).get("message.timeout.ms", PATIENCE_MS)) / 1000
+        return int(dict(self.client_options).get("message.timeout.ms", RETRY_TIMEOUT_MS)) / 1000
 
     @property
     def compression(self) -> str | None:
@@ -69,15 +66,20 @@ class KafkaSpec:
             claim_timeout_ms=min(self.claim_timeout_ms, most_ms),
         )
 
+    def with_short_transaction(self) -> Self:
+        """Return the same topic with a transaction timeout for an append of a few records to an internal topic."""
+        short_ms = int(1000 * timing.current().short_transaction)
+        return replace(self, transaction_timeout_ms=min(short_ms, self.transaction_timeout_ms))
+
     def with_transaction_of(self, size: int) -> Self:
         """Return the same topic with a transaction timeout that is long enough for ``size`` bytes.
 
         Raises:
             BatchTooLargeError: The timeout would be above the brokers' default limit.
         """
-        needed_ms = DEFAULT_TRANSACTION_MS + size // _LEAST_BYTES_PER_MS
+        needed_ms = DEFAULT_TRANSACTION_MS + size // _LEAST_THROUGHPUT
         if needed_ms > LONGEST_TRANSACTION_MS:
-            most = (LONGEST_TRANSACTION_MS - DEFAULT_TRANSACTION_MS) * _LEAST_BYTES_PER_MS
+            most = (LONGEST_TRANSACTION_MS - DEFAULT_TRANSACTION_MS) * _LEAST_THROUGHPUT
             raise BatchTooLargeError(
                 f"the load has {size} bytes, and a transaction that may be open for "
                 f"{LONGEST_TRANSACTION_MS // 60_000} minutes is only sure to take {most}. Nothing of it was "
@@ -88,7 +90,8 @@ class KafkaSpec:
     @property
     def request_seconds(self) -> float:
         """Return the timeout of one request in seconds: request.timeout.ms, but at most 10 s."""
-        return min(_MOST_REQUEST_MS, int(dict(self.client_options).get("socket.timeout.ms", _MOST_REQUEST_MS))) / 1000
+        longest_ms = int(1000 * timing.current().longest_request)
+        return min(longest_ms, int(dict(self.client_options).get("socket.timeout.ms", longest_ms))) / 1000
 
     @property
     def delivery_seconds(self) -> float:

@@ -22,6 +22,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, LayoutChanged, Outcome, Unknown
 from spark_cas.core.plan import Layout, PartitionResult, Plan
 from spark_cas.core.refusal import error_of
+from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_with
 from spark_cas.log.load.append_once_records import checked_offset, chunk_of, found_before, same_as
@@ -31,8 +32,8 @@ from spark_cas.log.load.whole_load import abort_group, is_committed, undecided_p
 from spark_cas.log.patience import Wait, yielding_after
 
 _DOING = "appending to several partitions"
-_HOLDING_SECONDS = 1.0
-_LET_GO_SECONDS = 1.5
+_PAUSE_SHARE = 1.5
+"""The pause after the release, as a multiple of the time for which the partitions are blocked."""
 _JITTER = random.SystemRandom()
 
 
@@ -109,9 +110,10 @@ def _append_yielding(
     The other load may itself wait for a partition that this one blocks.
     """
     # The other load polls, and must see the released partitions before this call claims them again.
-    wait = Wait(log.patience_seconds, _DOING, _LET_GO_SECONDS, _LET_GO_SECONDS)
+    holding_seconds = timing.current().partial_hold
+    pause = _PAUSE_SHARE * holding_seconds
+    wait = Wait(log.patience_seconds, _DOING, pause, pause)
     ended: Wait | None = None
-    holding_seconds = _HOLDING_SECONDS
     while True:
         try:
             # A random time, so that two loads do not retry at the same moment.

@@ -10,16 +10,13 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Fenced
 from spark_cas.core.plan import Progress
 from spark_cas.core.refusal import error_of
+from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.require_expected import lost_to_another
 
 FENCED_WAIT_SECONDS = 30.0
 _RIVAL_TRIES = 24
-_FIRST_PAUSE_SECONDS = 0.002
-_LONGEST_PAUSE_SECONDS = 0.5
 _JITTER = random.SystemRandom()
-_FIRST_POLL_SECONDS = 0.005
-_POLL_SECONDS = 0.2
 
 
 def rival_tries() -> Iterator[int]:
@@ -27,9 +24,11 @@ def rival_tries() -> Iterator[int]:
 
     The pauses grow exponentially, with jitter so that competing writers do not retry at the same time.
     """
+    durations = timing.current()
     for attempt in range(_RIVAL_TRIES):
         if attempt:
-            time.sleep(_JITTER.uniform(0, min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**attempt)))
+            pause = min(durations.longest_pause / 2, 4 * durations.poll_pause * 2**attempt)
+            time.sleep(_JITTER.uniform(0, pause))
         yield attempt
 
 
@@ -82,7 +81,8 @@ def await_other(
     newest: Progress | None = None
     looked_at: tuple[Progress | None, Bounds] | None = None
     deadline = time.monotonic() + wait_seconds
-    pause = _FIRST_POLL_SECONDS
+    durations = timing.current()
+    pause = 10 * durations.poll_pause
     while True:
         look_began = time.monotonic()
         progress = log.progress(partition, plan.job, plan.group)
@@ -103,4 +103,4 @@ def await_other(
         if look_began >= deadline:
             raise error_of(fenced, partition)
         time.sleep(pause)
-        pause = min(2 * pause, _POLL_SECONDS)
+        pause = min(2 * pause, 2 * durations.longest_poll_pause)

@@ -3,7 +3,7 @@
 Spark retries a task that raises an error. A task therefore returns a definite error in its commit message, and the
 other tasks would run to their end. All tasks of a run can reach the log, in local mode, on a cluster and on Spark
 Connect. The first task with a definite error puts an entry for the run into the log. Each task checks for this entry
-before a chunk, at most every `CHECK_SECONDS`. The driver removes the entry when the run ends.
+before a chunk, at most every `Timing.cancel_check`. The driver removes the entry when the run ends.
 
 The entry names the run, not the job, so that it does not stop another run of the same job. A missing or unreadable
 entry never fails a task, because no guarantee depends on it.
@@ -17,12 +17,9 @@ from typing import TypeVar
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.plan import Progress
 from spark_cas.core.rejection import Rejection, rejection_from_json, rejection_to_json
-from spark_cas.log import clock
+from spark_cas.log import clock, timing
 from spark_cas.log.patience import within
 from spark_cas.log.protocol import Registry
-
-CHECK_SECONDS = 2.0
-"""The time between two checks of a process, in seconds. A younger run is not checked at all."""
 
 _Item = TypeVar("_Item")
 
@@ -84,7 +81,7 @@ class TaskRun:
         if not self._name or not self._is_due():
             return
         rejection = None
-        with suppress(ConditionalLogError), within(CHECK_SECONDS):
+        with suppress(ConditionalLogError), within(timing.current().cancel_check):
             text = log.entry("cancelled", self._name)
             rejection = None if text is None else rejection_from_json(text)
         if rejection is not None:
@@ -92,15 +89,15 @@ class TaskRun:
 
     def _is_due(self) -> bool:
         """Return whether this process must check now. Its first check of a run waits until the run is old enough."""
-        now = time.monotonic()
+        now, check = time.monotonic(), timing.current().cancel_check
         if self._name not in _next_check:
             age = (clock.now_ms() - self._began_ms) / 1000
             _next_check.clear()
             # Clock skew shifts the period without checks; it does not extend it.
-            _next_check[self._name] = now + (CHECK_SECONDS - age if 0 <= age < CHECK_SECONDS else 0)
+            _next_check[self._name] = now + (check - age if 0 <= age < check else 0)
         if now < _next_check[self._name]:
             return False
-        _next_check[self._name] = now + CHECK_SECONDS
+        _next_check[self._name] = now + check
         return True
 
 

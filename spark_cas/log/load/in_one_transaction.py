@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 from spark_cas.core.errors import FencedError, InputChangedError, TransactionEndedError
 from spark_cas.core.plan import PartitionResult, Plan
+from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.whole_load import decide_group, is_committed
 from spark_cas.log.patience import SecondLook, Wait
 
-_FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 5.0
 _DOING = "loading as a whole"
 
 
@@ -38,13 +37,14 @@ def in_one_transaction(
         ConditionalLogError: The errors of ``append`` and `decide_group`.
     """
     joined, wait = False, None
+    pause = timing.current().group_retry_pause
     while True:
         try:
             results = append()
             decide_group(log, plan, results)
         except TransactionEndedError as error:
             # Start the deadline at the first failure, because a load may take longer than the deadline.
-            wait = wait or Wait(log.patience_seconds, _DOING, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+            wait = wait or Wait(log.patience_seconds, _DOING, pause, 10 * pause)
             if not wait.again(error.message):
                 raise
         except (FencedError, InputChangedError):
@@ -58,7 +58,8 @@ def in_one_transaction(
 
 
 def _is_committed_soon(log: Backend, plan: Plan, seconds: float) -> bool:
-    wait = SecondLook(seconds, f"waiting for another run of job {plan.told_as}", _FIRST_PAUSE_SECONDS)
+    pause = timing.current().group_retry_pause
+    wait = SecondLook(seconds, f"waiting for another run of job {plan.told_as}", pause)
     while not is_committed(log, plan):
         if not wait.again("it is not committed"):
             return False

@@ -22,20 +22,17 @@ from spark_cas.core.errors import ConditionalLogError, LoadInProgressError, Opti
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.load_locks import LoadLock, ranges_of
 from spark_cas.core.plan import Plan
-from spark_cas.log import clock, running_process
+from spark_cas.log import clock, running_process, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.attempts import rival_tries
-from spark_cas.log.load.whole_load import DECIDE_WITHIN_MS, abort_group, undecided_progress, with_group
-from spark_cas.log.patience import PATIENCE_MS
+from spark_cas.log.load.whole_load import abort_group, undecided_progress, with_group
+from spark_cas.log.timing import LONGEST_TRANSACTION_MS, RETRY_TIMEOUT_MS
 
 _SILENT_SHARE = 1.5
 """The time without appends after which a load counts as crashed, as a multiple of the retry deadline. A live load
 appends or fails within that deadline."""
 
-_FIRST_PAUSE_SECONDS = 0.02
-_LONGEST_PAUSE_SECONDS = 2.0
-_SAY_EVERY_SECONDS = 30.0
 _LOOKS = 20
 """The number of checks for new appends of another load within that time."""
 
@@ -65,7 +62,7 @@ class Applicant:
         """
         if self.silent_seconds is not None:
             return self.silent_seconds
-        return _SILENT_SHARE * max(PATIENCE_MS / 1000, log.patience_seconds)
+        return _SILENT_SHARE * max(RETRY_TIMEOUT_MS / 1000, log.patience_seconds)
 
 
 def acquire_lock(
@@ -242,7 +239,7 @@ class _Waiting:
         self._deadline = time.monotonic() + applicant.wait_seconds
         self._is_over = applicant.wait_seconds <= 0
         """Whether the current check started after the deadline."""
-        self._pause_seconds = _FIRST_PAUSE_SECONDS
+        self._pause_seconds = timing.current().first_pause
         self._say_at = time.monotonic()
         self._seen: dict[tuple[str, str], _Seen] = {}
         """By job and run."""
@@ -258,7 +255,7 @@ class _Waiting:
         limit = self._silent_seconds
         if plan is not None and plan.whole and self._log.group_in_process:
             # An open transaction shows no progress, but it times out.
-            limit = max(limit, DECIDE_WITHIN_MS / 1000)
+            limit = max(limit, LONGEST_TRANSACTION_MS / 1000)
         # A process that runs may compute rows for hours before its first append.
         return running is None and self._silent_for(lock, plan) >= limit
 
@@ -297,7 +294,7 @@ class _Waiting:
             self._is_over = True
             return
         if time.monotonic() >= self._say_at:
-            self._say_at = time.monotonic() + _SAY_EVERY_SECONDS
+            self._say_at = time.monotonic() + timing.current().log_interval
             said = "job %s waits for %s: for %.0f s more at most."
             _LOG.warning(said, self._applicant.job, whom, left)
         self.pause()
@@ -305,7 +302,7 @@ class _Waiting:
     def pause(self) -> None:
         """Sleep for a random time, so that waiting loads do not retry at the same time."""
         time.sleep(self._pause_seconds * _JITTER.uniform(0.5, 1.5))
-        self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds)
+        self._pause_seconds = min(2 * timing.current().longest_pause, 2 * self._pause_seconds)
 
     def _silent_for(self, lock: LoadLock, plan: Plan | None) -> float:
         """Return the observed seconds without an append of a load; confirm a time over the limit with a new read."""

@@ -37,16 +37,13 @@ from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BatchProgress, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import error_of, raise_for_outcome
-from spark_cas.log import clock
+from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task
 from spark_cas.log.load.load_rows import refuse_unknown_partition
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.load.whole_load import abort_group, aborted, decide_group, is_committed
 from spark_cas.log.patience import within
-
-_LOOK_SECONDS = 0.5
-"""The maximum delay of a batch by the ledger read before it, which an open transaction of a dead task may block."""
 
 
 def begin_stream(
@@ -89,7 +86,7 @@ def ledger_before(log: Backend, plan: Plan) -> tuple[Progress, ...]:
 
     The result is empty for a new stream, for atomic batches, and if the store or brokers do not answer in time. A new
     stream has no entries. An atomic batch becomes visible in no partition if one rejects it. If the log needs one
-    request per partition, the result has only the entries read within `_LOOK_SECONDS`.
+    request per partition, the result has only the entries read within `Timing.best_effort`.
 
     Raises:
         LogNotFoundError: The log does not exist.
@@ -99,7 +96,7 @@ def ledger_before(log: Backend, plan: Plan) -> tuple[Progress, ...]:
     if plan.whole or not plan.rejoined:
         return ()
     try:
-        with within(_LOOK_SECONDS):
+        with within(timing.current().best_effort):
             found = [each for at in _looks(log, plan.partitions) for each in log.progress_of(at, plan.job)]
     except StorageError:
         return ()
@@ -108,7 +105,7 @@ def ledger_before(log: Backend, plan: Plan) -> tuple[Progress, ...]:
 
 def _looks(log: Backend, partitions: int) -> Iterator[range]:
     """Yield the partitions of each request, until the time limit."""
-    ends = time.monotonic() + _LOOK_SECONDS
+    ends = time.monotonic() + timing.current().best_effort
     each = partitions if log.ledger_at_once else 1
     for at in range(0, partitions, each):
         if time.monotonic() < ends:

@@ -31,7 +31,7 @@ from spark_cas.core.plan import (
     rejoin,
 )
 from spark_cas.core.refusal import refused_at, told_rows
-from spark_cas.log import clock
+from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_since, settled_layouts
 from spark_cas.log.load.after_expansion import newest_plan, plan_now, plan_of_rest, require_rest_of
@@ -46,9 +46,6 @@ from spark_cas.log.load.require_expected import (
 from spark_cas.log.load.told_rows import told_held
 from spark_cas.log.load.whole_load import decide_group, is_committed, refuse_by_key, with_group
 from spark_cas.log.patience import within
-
-_LOOK_SECONDS = 0.5
-"""The maximum time, in seconds, in which a run reads the job's existing rows, because only its error reports them."""
 
 
 def fresh_job_name() -> str:
@@ -408,8 +405,8 @@ def refused_as_a_whole(
 def rows_before(log: Backend, plan: Plan) -> tuple[int, ...] | None:
     """Return the rows of a job in each partition before a run; empty if there are none.
 
-    The result is None if the ledger does not return them within `_LOOK_SECONDS`, for example because a crashed run
-    left a transaction open. Only the error of a failed run uses them.
+    The result is None if the ledger does not return them within `Timing.best_effort`, for example because a crashed
+    run left a transaction open. Only the error of a failed run uses them.
 
     Raises:
         LogNotFoundError: The log does not exist.
@@ -419,10 +416,11 @@ def rows_before(log: Backend, plan: Plan) -> tuple[int, ...] | None:
     if not plan.rejoined or plan.whole:
         return ()
     rows: list[int] = []
-    ends = time.monotonic() + _LOOK_SECONDS
+    seconds = timing.current().best_effort
+    ends = time.monotonic() + seconds
     step = plan.partitions if log.ledger_at_once else 1
     try:
-        with within(_LOOK_SECONDS):
+        with within(seconds):
             while len(rows) < plan.partitions and time.monotonic() < ends:
                 found = log.progress_of(range(len(rows), len(rows) + step), plan.job)
                 rows += [0 if progress is None else progress.rows for progress in found]

@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from spark_cas.core.outcome import Truncated
+from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 
-_PAUSES_SECONDS = (0.05, 0.15, 0.3, 0.5)
+_PAUSES = (0.05, 0.15, 0.3, 0.5)
+"""The pauses before the reads, as shares of the time in which a demoted leader learns that it is one."""
 
 Found = TypeVar("Found")
 
@@ -26,11 +28,11 @@ def looked_again(
         look: Reads the given partitions and returns new results.
     """
     found = dict(found)
-    for pause in _PAUSES_SECONDS:
+    for pause in _PAUSES:
         lost = [partition for partition, each in found.items() if isinstance(each, Truncated)]
         if not lost:
             break
-        time.sleep(pause)
+        time.sleep(pause * timing.current().metadata_lag)
         log.forget_leaders()
         found |= look(lost)
     return found

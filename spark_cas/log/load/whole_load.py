@@ -18,10 +18,7 @@ from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.require_expected import require_expected_still
-
-DECIDE_WITHIN_MS = 900_000
-"""The time for which a run may block other writers in its partitions, in milliseconds. It is Kafka's default limit
-for a transaction."""
+from spark_cas.log.timing import LONGEST_TRANSACTION_MS
 
 
 def refuse_by_key(plan: Plan) -> None:
@@ -48,7 +45,7 @@ def with_group(log: Backend, plan: Plan, batch_id: int | None = None) -> Plan:
     number = 0
     while _outcome(log, group := group_name(plan.job, plan.pinned_by, number, batch_id)) == ABORTED:
         number += 1
-    return replace(plan, group=group, decide_by_ms=clock.now_ms() + DECIDE_WITHIN_MS)
+    return replace(plan, group=group, decide_by_ms=clock.now_ms() + LONGEST_TRANSACTION_MS)
 
 
 def decide_group(log: Backend, plan: Plan, results: Sequence[PartitionResult]) -> None:
@@ -135,8 +132,8 @@ def aborted(plan: Plan) -> FencedError:
     """Return the error of a run whose group another process aborted."""
     return FencedError(
         f"{_told(plan)} was aborted before it was complete, by a user, by an expansion, by a load that detected no "
-        f"activity of it, or because it blocked other writers for more than {DECIDE_WITHIN_MS // 60_000} minutes. "
-        f"None of its rows is visible. Run the same job again, which loads all rows."
+        f"activity of it, or because it blocked other writers for more than {LONGEST_TRANSACTION_MS // 60_000} "
+        f"minutes. None of its rows is visible. Run the same job again, which loads all rows."
     )
 
 

@@ -13,12 +13,8 @@ from pathlib import Path
 
 from spark_cas.core.errors import FormatError, StorageError, UnknownOutcomeError
 from spark_cas.core.put_reply import PutReply
+from spark_cas.log import timing
 from spark_cas.log.objects import paths
-
-STAGED_SECONDS = 3600.0
-"""Age in seconds after which a staged file is removed. Its writer has most likely crashed. If that writer is still
-running, its append fails without a change to the log."""
-
 
 _REFUSED = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK, errno.ENOENT, errno.ENOTSUP}
@@ -133,11 +129,14 @@ class LocalFolder:
         self._ready.add(folder)
 
     def _sweep(self) -> None:
-        """Remove staged files of crashed writers, once per instance."""
+        """Remove old staged files, once per instance. Their writers have most likely crashed.
+
+        If such a writer is still running, its append fails without a change to the log.
+        """
         if self._swept:
             return
         self._swept = True
-        oldest = time.time() - STAGED_SECONDS
+        oldest = time.time() - timing.current().straggler_age
         with os.scandir(self._staging) as entries:
             for entry in entries:
                 with suppress(OSError):

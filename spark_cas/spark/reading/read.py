@@ -17,7 +17,7 @@ from spark_cas.options.read_range import ReadRange, kept
 from spark_cas.options.read_tasks import Ranges, Splitting, Task
 from spark_cas.options.selection import Selection
 from spark_cas.options.topic_partitions import TopicPartition
-from spark_cas.spark.input_stream import Acknowledged
+from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
 from spark_cas.spark.records import RowBuilder

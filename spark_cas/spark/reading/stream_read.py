@@ -14,11 +14,12 @@ from pyspark.sql.types import StructType
 
 from spark_cas.core.errors import LogNotFoundError, OptionError, TruncatedError, UndecidedError
 from spark_cas.core.offsets import OffsetRange
+from spark_cas.log import timing
 from spark_cas.options.parse import StreamOptions
 from spark_cas.options.read_range import kept
 from spark_cas.options.read_tasks import Ranges
 from spark_cas.options.topic_partitions import TopicPartition
-from spark_cas.spark.input_stream import Acknowledged
+from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.read import RecordsPartition, read_records
 from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
@@ -39,8 +40,6 @@ from spark_cas.spark.versions import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-
-_SECOND_LOOK_SECONDS = 1.0
 
 _LOG = logging.getLogger("spark_cas")
 
@@ -197,5 +196,5 @@ def _believed(look: Callable[[], Answer], look_anew: Callable[[], Answer]) -> An
     """Confirm by a second read that a log is missing, or shorter than before: leaders may be changing."""
     with suppress(TruncatedError, LogNotFoundError):
         return look()
-    time.sleep(_SECOND_LOOK_SECONDS)
+    time.sleep(timing.current().metadata_lag)
     return look_anew()

@@ -12,7 +12,7 @@ from spark_cas.core.plan import PartitionResult
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import job_results
 from spark_cas.options.selection import Selection
-from spark_cas.spark.input_stream import Acknowledged
+from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.versions import arrow_schema

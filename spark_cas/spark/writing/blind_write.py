@@ -26,7 +26,7 @@ from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.blind import load_blind
 from spark_cas.log.load.cancelling import TaskRun
-from spark_cas.log.open import AnySpec, for_a_look
+from spark_cas.log.open import AnySpec
 from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
@@ -34,7 +34,7 @@ from spark_cas.spark.schema import EndMarkers, Mark
 from spark_cas.spark.worker import planned_log, task_number
 from spark_cas.spark.writing.complete_input import task_rows
 from spark_cas.spark.writing.report import TaskReport, accepted, appended_rows, attempted, is_rejected, put_report
-from spark_cas.spark.writing.stop_others import END_MS, stop_others
+from spark_cas.spark.writing.stop_others import for_last_requests, stop_others
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class BlindWriter(DataSourceArrowWriter):
 
     def _end(self, messages: list[WriterCommitMessage | None]) -> None:
         if is_rejected(messages):
-            spec = for_a_look(self.task.spec, END_MS)
+            spec = for_last_requests(self.task.spec)
             with suppress(ConditionalLogError), planned_log(spec, self.task.layout.log_id) as log:
                 log.remove_cancelled(self.task.run)
 

@@ -12,7 +12,8 @@ from pyspark import TaskContext
 from pyspark.serializers import SpecialLengths
 
 from spark_cas.core.errors import SparkSetupError
-from spark_cas.spark.input_stream import Stream, acknowledge, stream_from_jvm
+from spark_cas.spark.accelerators.quick_ack import acknowledge
+from spark_cas.spark.input_stream import Stream, stream_from_jvm
 from spark_cas.spark.versions import PYSPARK
 
 _END = SpecialLengths.END_OF_STREAM.to_bytes(4, "big", signed=True)

@@ -7,13 +7,13 @@ import pyarrow as pa
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, IntegerType, TimestampType
 
-from spark_cas.core.columns import NULL_LENGTH, NULL_TIME_MS
+from spark_cas.core.columns import NULL_LENGTH, NULL_TIMESTAMP
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, partition_of
-from spark_cas.spark.input_stream import Acknowledged
+from spark_cas.spark.accelerators.freezing import freeze_loaded_modules
+from spark_cas.spark.accelerators.jvm_hash import JvmHash
+from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.schema import HEADERS
 from spark_cas.spark.versions import binary_function
-from spark_cas.spark.worker import spare_what_is_imported
-from spark_cas.spark.writing.jvm_hash import JvmHash
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -45,7 +45,7 @@ def _content_of(df: "DataFrame") -> "Column":
     def followed_by(headers: "Column", header: "Column") -> "Column":
         return _joined(headers, _framed(header["key"]), _framed(header["value"]))
 
-    time = sf.coalesce(sf.unix_millis(columns.get("timestamp", sf.lit(None))), sf.lit(NULL_TIME_MS))
+    time = sf.coalesce(sf.unix_millis(columns.get("timestamp", sf.lit(None))), sf.lit(NULL_TIMESTAMP))
     parts = [_framed(columns.get("value", sf.lit(None).cast(BinaryType()))), _bytes_of(time)]
     if "headers" in columns:
         parts.append(sf.coalesce(sf.aggregate(columns["headers"], sf.lit(b""), followed_by), sf.lit(b"")))
@@ -79,7 +79,7 @@ class RowPartitioner(Acknowledged):
     def of(self, keys: pa.Array) -> pa.Array:
         """Return the partition of each key."""
         found = partition_of(pa.record_batch({"key": keys}), self._partitions, self._partitioner)
-        spare_what_is_imported()
+        freeze_loaded_modules()
         return found
 
     def as_function(self) -> "Callable[[Column], Column]":

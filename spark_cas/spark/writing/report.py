@@ -23,12 +23,10 @@ from spark_cas.core.errors import (
 from spark_cas.core.plan import Completion, PartitionResult
 from spark_cas.core.plan_json import to_json
 from spark_cas.core.rejection import Rejection
+from spark_cas.log import timing
 from spark_cas.log.load.cancelling import RunCancelledError, TaskRun
 from spark_cas.options import report_file
 from spark_cas.spark.writing.verify import Hashed
-
-_READ_ON_SECONDS = 2.0
-"""How long a task that appends nothing more reads on, to learn the partitions of its rows."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +129,8 @@ def attempted(
 
 
 def _read_on(rows: Iterable[object]) -> None:
-    """Read the remaining rows of a task, for a short time."""
-    ends = time.monotonic() + _READ_ON_SECONDS
+    """Read the remaining rows of a task, for a short time, to learn their partitions."""
+    ends = time.monotonic() + 4 * timing.current().best_effort
     with suppress(ConditionalLogError, EOFError):
         for _ in rows:
             if time.monotonic() > ends:

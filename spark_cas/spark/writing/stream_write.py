@@ -35,18 +35,19 @@ from spark_cas.log.load.micro_batch import (
 )
 from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole_load import abort_group, aborted, is_committed, with_group
-from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction
+from spark_cas.log.open import AnySpec, answered_before, for_one_transaction
 from spark_cas.options.parse import LOCK_WAIT_TIMEOUT_MS, WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import EndMarkers, check_write_schema, refuse_claims
 from spark_cas.spark.versions import DataSourceStreamArrowWriter
-from spark_cas.spark.worker import local_property, only_commits, open_here, planned_log, task_number
+from spark_cas.spark.worker import local_property, open_here, planned_log, task_number
+from spark_cas.spark.worker_process import only_commits
 from spark_cas.spark.writing.complete_input import has_end, task_rows
 from spark_cas.spark.writing.end_markers import require_markers
 from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
-from spark_cas.spark.writing.stop_others import END_MS
+from spark_cas.spark.writing.stop_others import for_last_requests
 from spark_cas.spark.writing.write import told_whole
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -348,7 +349,7 @@ def _abort(sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id:
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
     if not sink.whole or sink.in_one_task or batch_id is None or report is None:
         return
-    with suppress(ConditionalLogError), open_here(for_a_look(answered_before(sink.spec), END_MS)) as log:
+    with suppress(ConditionalLogError), open_here(for_last_requests(answered_before(sink.spec))) as log:
         held = _lock(log, report)
         if held is not None:
             abort_group(log, with_group(log, sink.plan_in(log, report.job), batch_id))

@@ -43,7 +43,7 @@ from spark_cas.log.load.planning import (
 from spark_cas.log.load.removed_rows import log_removed_rows
 from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole_load import abort_group, abort_left
-from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction
+from spark_cas.log.open import AnySpec, answered_before, for_one_transaction
 from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
@@ -63,7 +63,7 @@ from spark_cas.spark.writing.report import (
     met_by_refused,
     put_report,
 )
-from spark_cas.spark.writing.stop_others import END_MS, stop_others
+from spark_cas.spark.writing.stop_others import for_last_requests, stop_others
 from spark_cas.spark.writing.verify import hash_rows, require_same
 
 
@@ -171,7 +171,7 @@ class CheckedWrite:
     def release(self) -> None:
         """Release the lock of a write that does not begin, if the log can be reached."""
         if self.lock is not None:
-            with suppress(ConditionalLogError), open_here(for_a_look(self.options.spec, END_MS)) as log:
+            with suppress(ConditionalLogError), open_here(for_last_requests(self.options.spec)) as log:
                 release_lock(log, self.lock)
 
 
@@ -396,7 +396,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         """
         plan, rejected = self.task.plan, is_rejected(messages)
         if self.task.completion is None and (plan.whole or self.task.lock or rejected):
-            spec = for_a_look(self.task.spec, END_MS)
+            spec = for_last_requests(self.task.spec)
             with suppress(ConditionalLogError), planned_log(spec, plan.log_id) as log:
                 if rejected:
                     with suppress(ConditionalLogError):

@@ -11,9 +11,9 @@ from confluent_kafka import KafkaError, TopicPartition, cimpl
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.log.kafka.client.array_producer import ArrayProducer
-from spark_cas.log.kafka.client.connections import Connections
-from spark_cas.log.kafka.client.librdkafka import library
+from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
+from spark_cas.log.kafka.accelerators.connections import Connections
+from spark_cas.log.kafka.accelerators.librdkafka import library
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.spec import KafkaSpec

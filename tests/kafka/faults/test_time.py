@@ -16,7 +16,6 @@ from spark_cas.core.errors import (
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.client import admin as client_admin
 from spark_cas.log.load.planning import pin_plan
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values
 from tests.kafka.faulted import JOB, planned_writer, spec_of
@@ -176,8 +175,8 @@ def test_a_topic_that_was_created_again_is_not_the_planned_one(broker, topic, fi
     assert committed_values(broker.bootstrap, topic) == others
 
 
-def test_recreated_topic_is_not_reported_as_truncated(broker, topic, monkeypatch):
-    monkeypatch.setattr(client_admin, "_JUST_NOW_SECONDS", SECONDS)
+def test_recreated_topic_is_not_reported_as_truncated(broker, topic, set_timing):
+    set_timing(fresh_age=SECONDS)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
         planned_writer(log).must_append("a")
         plan = pin_plan(log, "next", ExpectedOffsets("end"))

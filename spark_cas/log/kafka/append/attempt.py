@@ -12,6 +12,7 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged
+from spark_cas.log import timing
 from spark_cas.log.kafka.append.checks import Checks, is_checked
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.placement import Landed, landed
@@ -20,8 +21,6 @@ from spark_cas.log.kafka.topic_settings import require_planned
 
 INTERLEAVED = "other writers interleaved and then aborted"
 OPEN_FOR_TOO_LONG = "the brokers ended the transaction, which was open for too long"
-
-_OVERDUE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Attempt:
         # Add the entry in parallel to the records. They nearly always get the expected offsets.
         entered = self._entering(wanted)
         try:
-            arrived = sending.arrive(checks.spec.delivery_seconds + _OVERDUE_SECONDS)
+            arrived = sending.arrive(checks.spec.delivery_seconds + timing.current().overdue)
             # Check after the records have arrived: a recreated topic may have the same end offset.
             partitions = self._partitions_now() if arrived and not sending.refused else 0
         except KafkaException:

@@ -11,6 +11,7 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Fenced, LayoutChanged, Refusal, says_lost
 from spark_cas.core.plan import BatchProgress, Plan, Progress, is_complete, progress_expired, resume_offset
 from spark_cas.core.row_claims import check_rows
+from spark_cas.log import timing
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.gap import check_gap
 from spark_cas.log.kafka.client.admin import Admin
@@ -21,10 +22,6 @@ from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import require_planned
-
-POLITE_SECONDS = 0.5
-"""How long to wait for a ledger entry before another writer is fenced. An open transaction may block it for longer.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +133,7 @@ class Checks:
         # Only a confirming read may report that the log lost records.
         if refusal is None or says_lost(refusal):
             return None
-        return self.overtaken(progress, POLITE_SECONDS) or refusal
+        return self.overtaken(progress, timing.current().best_effort) or refusal
 
     def check(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
         """Check the expected offsets of the claim and of the rows against these bounds. Confirm a loss of records."""

@@ -11,15 +11,8 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException
 
+from spark_cas.log import timing
 from spark_cas.log.kafka.client.clients import PlainProducer, TransactionalProducer
-
-_FLUSH_SECONDS = 0.001
-_FIRST_PAUSE_SECONDS = 0.0005
-_LONGEST_PAUSE_SECONDS = 0.1
-"""The longest call that serves callbacks. The client splits calls of 0.2 s or more.
-
-It then continues to run callbacks after one that reported a fatal error, with that error already raised.
-"""
 
 
 def await_delivery(
@@ -43,22 +36,23 @@ def await_delivery(
         KafkaException: A send failed. Raised at once if the client has no brokers left.
     """
     client, deadline = producer.client, time.monotonic() + timeout_seconds
-    pause, waiting = _FIRST_PAUSE_SECONDS, len(client)
+    first_pause, longest_pause = timing.current().poll_pause, timing.current().longest_poll_pause
+    pause, waiting = first_pause, len(client)
     with producer.watched():
         while waiting and not until():
             # If nothing moves, the number of remaining records may have been too high an estimate.
-            flushing = waiting <= held_back or pause == _LONGEST_PAUSE_SECONDS
+            flushing = waiting <= held_back or pause == longest_pause
             if flushing:
-                client.flush(_FLUSH_SECONDS)
+                client.flush(2 * first_pause)
                 if until() or not len(client):
                     return True
-            # A flush lasts as long as the first pause. The partition may have joined the transaction only during the
-            # flush, and then the next flush sends the records.
-            client.poll(0 if flushing and pause == _FIRST_PAUSE_SECONDS else pause)
+            # A flush lasts as long as the first pause, or longer. The partition may have joined the transaction only
+            # during the flush, and then the next flush sends the records.
+            client.poll(0 if flushing and pause == first_pause else pause)
             if producer.stranded:
                 raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))  # noqa: SLF001 - it is public
             before, waiting = waiting, len(client)
-            pause = _FIRST_PAUSE_SECONDS if waiting < before else min(_LONGEST_PAUSE_SECONDS, pause * 2)
+            pause = first_pause if waiting < before else min(longest_pause, pause * 2)
             if waiting and time.monotonic() > deadline:
                 return False
     return True

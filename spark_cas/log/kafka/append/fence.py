@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.offsets import Bounds
+from spark_cas.log import timing
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import PURGED, Meaning, meaning_of, passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
@@ -21,8 +22,6 @@ from spark_cas.log.patience import Wait
 _MOST_INSTANCES = 8
 """The limit, because an instance has threads and connections of its own, even while it is idle."""
 
-_FATAL_PAUSE_SECONDS = 0.0005
-_FATAL_WITHIN_SECONDS = 0.5
 _NEVER = (math.inf, math.inf)
 
 
@@ -195,12 +194,12 @@ class Fence:
 
         After an instance is fenced, its messages fail only with `PURGED`.
         """
-        deadline = time.monotonic() + _FATAL_WITHIN_SECONDS
+        deadline = time.monotonic() + timing.current().fatal_report
         while self.producer is not None and error.args[0].code() in PURGED and time.monotonic() < deadline:
             if self.producer.fatal is not None:
                 return int(self.producer.fatal.code())
             with suppress(KafkaException), self.producer.watched():
-                self.producer.client.poll(_FATAL_PAUSE_SECONDS)
+                self.producer.client.poll(timing.current().poll_pause)
         return int(error.args[0].code())
 
     def give_way(self) -> None:

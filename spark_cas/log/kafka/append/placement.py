@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Truncated
+from spark_cas.log import timing
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.admin import Admin
@@ -16,9 +17,6 @@ from spark_cas.log.kafka.client.ask import second_look
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.reading import OvertakenError, first_record
-
-_VISIBLE_SECONDS = 2.0
-_PAUSE_SECONDS = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +60,11 @@ def _only_aborted(checks: Checks, between: OffsetRange) -> bool:
 
     This open transaction holds the last stable offset at its first record after all earlier transactions have ended.
     """
-    deadline = time.monotonic() + _VISIBLE_SECONDS
+    deadline = time.monotonic() + timing.current().visible
     while ends.last_stable_offset(checks.admin, checks.at) < between.end_offset:
         if time.monotonic() > deadline:
             return False
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(timing.current().poll_pause)
     try:
         return first_record(checks.readers, checks.at, between) is None
     except OvertakenError:
@@ -103,7 +101,7 @@ def stable_bounds_behind(admin: Admin, at: TopicPartition, records: OffsetRange)
 
 
 def _decided_behind(ask: Callable[[], Bounds], records: OffsetRange) -> Bounds:
-    deadline = time.monotonic() + _VISIBLE_SECONDS
+    deadline = time.monotonic() + timing.current().visible
     while True:
         bounds = ask()
         end = bounds.end_offset
@@ -111,4 +109,4 @@ def _decided_behind(ask: Callable[[], Bounds], records: OffsetRange) -> Bounds:
         # it.
         if end >= records.end_offset or end < records.base_offset or time.monotonic() > deadline:
             return bounds
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(timing.current().poll_pause)

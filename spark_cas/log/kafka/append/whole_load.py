@@ -18,6 +18,7 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, LayoutChanged, Outcome, ProgressLost, Refusal, Truncated
 from spark_cas.core.plan import Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.refusal import error_of
+from spark_cas.log import timing
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, is_checked, same_rows
@@ -36,7 +37,6 @@ from spark_cas.log.kafka.topic_settings import require_planned
 from spark_cas.log.patience import anew, within
 
 _NOTHING = "Nothing of the load is visible."
-_OVERDUE_SECONDS = 1.0
 
 
 class WholeAppends:
@@ -213,7 +213,7 @@ class WholeAppends:
             self._begun = True
         at = self._at(claim.partition)
         sending = Sending(self._fence.instance, at, chunk.records, chunk.time_ms)
-        if not sending.arrive(self._spec.delivery_seconds + _OVERDUE_SECONDS):
+        if not sending.arrive(self._spec.delivery_seconds + timing.current().overdue):
             self._give_up("the brokers did not acknowledge the records in time")
         checked = is_checked(claim, chunk)
         delivered, rows = sending.delivered(), chunk.records.num_rows

@@ -12,10 +12,10 @@ from spark_cas.core.micro_batch import KEPT_MS
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated, Unknown
 from spark_cas.core.plan import Progress, progress_lost, resume_offset
-from spark_cas.log import clock
+from spark_cas.log import clock, timing
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Again, Attempt
-from spark_cas.log.kafka.append.checks import POLITE_SECONDS, Checks, fenced_by, same_rows, taken_over
+from spark_cas.log.kafka.append.checks import Checks, fenced_by, same_rows, taken_over
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.lost_reply import resolve
 from spark_cas.log.kafka.append.placement import Landed, await_visible
@@ -32,9 +32,6 @@ _TRIES = 6
 """An append fails after this many attempts in which other writers interleaved and then aborted."""
 
 _NOTHING = "No row of this chunk is in the log. Earlier chunks of the job stay."
-
-_FIRST_PAUSE_SECONDS = 0.1
-"""An abort returns before its marker is in the log. Without a pause it could land among the next try's records."""
 
 
 class PartitionWriter:
@@ -66,7 +63,7 @@ class PartitionWriter:
         checks, plan, partition = self._checks, self._checks.plan, self._at.partition
         progress, precheck = None, False
         try:
-            progress = checks.progress(POLITE_SECONDS)
+            progress = checks.progress(timing.current().best_effort)
             precheck = checks.precheck(progress, resume_offset(plan, partition, progress)) is not None
         except UndecidedError:
             pass
@@ -123,7 +120,7 @@ class PartitionWriter:
             why = self._why_fenced(attempt, timed_out=False)
             return Fenced(None) if isinstance(why, Again) else why
         doing = f"appending to partition {self._at.partition} of topic {self._at.topic}"
-        wait = Wait(self._spec.patience_seconds, doing, _FIRST_PAUSE_SECONDS)
+        wait = Wait(self._spec.patience_seconds, doing, timing.current().abort_pause)
         attempts = interleaved = 0
         while True:
             attempts += 1
@@ -185,7 +182,7 @@ class PartitionWriter:
         if fence.producer is None:
             refusal: Refusal | None = None
             try:
-                refusal = taken_over(checks.progress(POLITE_SECONDS), claim.progress)
+                refusal = taken_over(checks.progress(timing.current().best_effort), claim.progress)
                 if refusal is None and attempt.chunk.records.num_rows:
                     refusal = checks.precheck(claim.progress, claim.expected_offset)
             except UndecidedError:

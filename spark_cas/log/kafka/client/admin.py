@@ -11,23 +11,16 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from spark_cas.core.errors import StorageError
+from spark_cas.log import timing
 from spark_cas.log.kafka.client.codes import TIMED_OUT, UNREACHABLE, reason_of, why_unreachable
 from spark_cas.log.kafka.client.troubles import LOG_LEVEL, Troubles
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _METADATA_SHARE = 0.3
 """The share of the request timeout for metadata. Leaders are requested before a request, and again after it fails."""
-_LEADERS_HOLD_SECONDS = 60.0
-"""Well below ``metadata.max.age.ms``, after which the client discards them."""
 
 _BACKSTOP_SHARE = 1.1
 """Each request has a shorter timeout of its own. The client does not always report that it is over."""
-
-_JUST_NOW_SECONDS = 1.0
-_LATE_SECONDS = 1.0
-"""A broker that stalls for a shorter time does not lose its leadership."""
-_LATELY_SECONDS = 2 * _LATE_SECONDS
-"""The next request is sent within half of this time, unless its own answer is late too."""
 
 Answer = TypeVar("Answer")
 
@@ -104,19 +97,20 @@ class Admin:
         self._told.pop(topic, None)
 
     def told_just_now(self, topic: str) -> tuple[str, int] | None:
-        """Return the id of a topic and its partition count, if they were requested within the last second.
+        """Return the id of a topic and its partition count, if they were requested within `Timing.fresh_age`.
 
         Use it only if a later request verifies the result. With many partitions the request takes long.
         """
         asked_at, topic_id, partitions = self._told.get(topic, (-math.inf, "", 0))
-        return (topic_id, partitions) if time.monotonic() - asked_at < _JUST_NOW_SECONDS else None
+        return (topic_id, partitions) if time.monotonic() - asked_at < timing.current().fresh_age else None
 
     def waited_lately(self) -> bool:
         """Return whether a recent request was answered late or not at all.
 
-        Then a stalled broker may just have resumed.
+        Then a stalled broker may just have resumed. The next request is sent within half of this time, unless its own
+        answer is late too.
         """
-        return time.monotonic() - self._late_at < _LATELY_SECONDS
+        return time.monotonic() - self._late_at < 2 * timing.current().metadata_lag
 
     def knows_leaders(self, topic: str, partitions: Collection[int]) -> bool:
         """Return whether the client knows the leaders of these partitions. If its metadata is old, request it first.
@@ -125,7 +119,7 @@ class Admin:
         longer, and a reply at a bad moment can crash the process (decision 0011).
         """
         since, known = self._leaders.get(topic, (-math.inf, frozenset[int]()))
-        if time.monotonic() - since > _LEADERS_HOLD_SECONDS or not known.issuperset(partitions):
+        if time.monotonic() - since > timing.current().cached_age or not known.issuperset(partitions):
             self.ask_leaders(topic)
         return self._leaders[topic][1].issuperset(partitions)
 
@@ -206,7 +200,7 @@ class Admin:
             yield
         finally:
             now = time.monotonic()
-            if now - asked_at >= _LATE_SECONDS:
+            if now - asked_at >= timing.current().metadata_lag:
                 self._late_at = now
 
     def _forget_troubles(self) -> None:

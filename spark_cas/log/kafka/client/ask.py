@@ -6,6 +6,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from spark_cas.core.errors import LogNotFoundError
+from spark_cas.log import timing
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.codes import UNANSWERED, UNREACHABLE, passes
 from spark_cas.log.kafka.client.error_text import plain_error
@@ -14,8 +15,6 @@ from spark_cas.log.patience import SecondLook, Wait
 
 _SECOND_LOOK_SHARE = 0.5
 """The share of the request timeout that confirming reads take."""
-_HEARD_SECONDS = 1.0
-"""Brokers learn of a new topic within this time. A misspelled topic name is reported after it."""
 
 Answer = TypeVar("Answer")
 
@@ -53,7 +52,8 @@ def _look_for_it_again(admin: Admin, topic: str, *, made: bool) -> SecondLook | 
     doing = f"looking for topic {topic}"
     if topic in admin.seen:
         return second_look(admin, doing)
-    return SecondLook(_HEARD_SECONDS, doing) if made or admin.waited_lately() else None
+    # A misspelled topic name is reported after this time.
+    return SecondLook(timing.current().metadata_lag, doing) if made or admin.waited_lately() else None
 
 
 def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right) -> Answer:

@@ -9,12 +9,14 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_cas.core.offsets import Bounds
-from spark_cas.log.kafka.client import librdkafka
+from spark_cas.log import timing
+from spark_cas.log.accelerating import log_unused
+from spark_cas.log.kafka.accelerators import librdkafka
+from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
+from spark_cas.log.kafka.accelerators.connections import DEBUG, Connections, can_follow
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.array_producer import ArrayProducer
 from spark_cas.log.kafka.client.codes import TIMED_OUT, reason_of
 from spark_cas.log.kafka.client.configuration import producer_settings, settings_of, started
-from spark_cas.log.kafka.client.connections import DEBUG, Connections
 from spark_cas.log.kafka.client.deadlined import Deadlined
 from spark_cas.log.kafka.client.object_producer import ObjectProducer
 from spark_cas.log.kafka.settings.table import Client
@@ -23,24 +25,16 @@ from spark_cas.log.patience import Wait
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
 
-_OVERDUE_SECONDS = 1.0
 _TRIED_REQUESTS = 2
 """The client retries a transaction request for this many request timeouts. Then a new claim finds the outcome."""
 
 _ELSE_BUSY = frozenset({KafkaError._STATE, KafkaError._CONFLICT, KafkaError._PREV_IN_PROGRESS})
 """Errors that are no root cause: a transaction is open, or another call in it is in progress."""
 
-_ABORT_SECONDS = 0.02
-_LEAST_SECONDS = 0.1
 _CONNECT_SHARE = 0.3
-_SCAN_FETCH_MS = 1
-"""How long a broker waits for more records at the end of a partition. A read detects the end by an empty response."""
-_READ_FETCH_MS = 10
-"""The same for other reads: the client repeats its fetches while the reader processes records."""
 _READ_AHEAD_RECORDS = 20_000
 """As many as a read takes in two polls. The client does not know the end of a task's range, and records that it
 prefetches past that end are wasted (decision 0011)."""
-_STATISTICS_MS = 250
 _FETCH_BYTES = {"max.partition.fetch.bytes": 1_048_576, "fetch.max.bytes": 52_428_800}
 """The defaults of the client for one partition, and for all partitions of a broker."""
 _LEAST_FETCH_BYTES = 1_000_000
@@ -48,11 +42,9 @@ _LEAST_FETCH_BYTES = 1_000_000
 _MOST_BYTES = 2**31 - 1
 """The client's largest limit of a response, which is also its limit of a decompressed zstd batch: 100 MB by default.
 Brokers limit only the compressed size of a batch."""
-_CONNECT_PAUSE_SECONDS = 0.003
-_DESCRIBING_SECONDS = 1.2
-"""A broker that has not answered by then counts as late (`Admin.noticing_late`). The caller then tries others."""
-_MEETING_SECONDS = 0.1
-"""How long to wait for one broker, which may hang, before checking whether any broker is connected."""
+_DESCRIBE_SHARE = 1.2
+"""The time to describe a topic, as a multiple of the time after which an answer is late (`Admin.noticing_late`). The
+caller then tries other brokers."""
 
 
 def admin_client(spec: KafkaSpec) -> Admin:
@@ -72,7 +64,7 @@ def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None]
     if statistics is not None:
         watching = {
             "stats_cb": statistics,
-            "statistics.interval.ms": _STATISTICS_MS,
+            "statistics.interval.ms": 250,
             # Inside an aborted transaction librdkafka (2.16) doubles the size of each fetch, until a response takes
             # longer than the request timeout, each time it is requested.
             "fetch.max.bytes": max(
@@ -82,10 +74,13 @@ def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None]
     return started(
         Consumer,
         {
-            "fetch.wait.max.ms": _READ_FETCH_MS,
+            # How long a broker waits for more records at the end of a partition. The client repeats its fetches while
+            # the reader processes records.
+            "fetch.wait.max.ms": 10,
             "queued.min.messages": _READ_AHEAD_RECORDS,
             **given,
-            **({"fetch.wait.max.ms": _SCAN_FETCH_MS} if scanning else {}),
+            # A scan detects the end of a partition by an empty response.
+            **({"fetch.wait.max.ms": 1} if scanning else {}),
             "group.id": f"{spec.prefix}/no-group",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
@@ -123,6 +118,8 @@ def group_member(spec: KafkaSpec, group: str, on_commit: Callable[[Any, Any], No
 
 def _producer(settings: dict[str, Any], topic: str, connections: Connections) -> ArrayProducer | ObjectProducer:
     lib = librdkafka.library()
+    if lib is None:
+        log_unused("array_producer", "this build of confluent-kafka does not export the functions of librdkafka")
     make = ObjectProducer if lib is None else partial(ArrayProducer, lib)
     return started(lambda given: make(given, topic, connections), settings)
 
@@ -183,7 +180,7 @@ class TransactionalProducer:
             # librdkafka 2.16 then waits for them forever in send_offsets_to_transaction, ignoring the timeout.
             "metadata.recovery.strategy": "none",
             # Log state changes of connections, and close the connection of a request that times out.
-            "debug": DEBUG,
+            **({"debug": DEBUG} if can_follow() else {}),
             "socket.max.fails": 1,
         }
         self.request_bytes: int = self._settings["batch.size"]
@@ -198,7 +195,7 @@ class TransactionalProducer:
     def approach(self) -> None:
         """Connect in the background. Before `init`, call nothing else but `close`."""
         client, seconds = self.client, Wait(_CONNECT_SHARE * self._request_seconds, "connecting").left
-        self._approach = Deadlined(lambda: self._connect(client, seconds), seconds + _OVERDUE_SECONDS)
+        self._approach = Deadlined(lambda: self._connect(client, seconds), seconds + timing.current().overdue)
 
     def init(self, timeout_seconds: float) -> None:
         """Fence earlier holders of the id, and finish or abort their open transactions. Raises KafkaException."""
@@ -212,7 +209,8 @@ class TransactionalProducer:
             self._connect(self.client, min(_CONNECT_SHARE * self._request_seconds, wait.left))
             try:
                 with self.watched():
-                    self.client.init_transactions(max(_LEAST_SECONDS, min(self._request_seconds, wait.left)))
+                    seconds = min(self._request_seconds, wait.left)
+                    self.client.init_transactions(max(timing.current().shortest_request, seconds))
             except KafkaException as error:
                 code = error.args[0].code()
                 if not error.args[0].retriable() or not wait.again(reason_of(code)):
@@ -240,12 +238,15 @@ class TransactionalProducer:
         Without a connection the client fails to find the id's coordinator, and retries only after half a second. The
         bootstrap connection does not count: the client drops it after the first reply, which lists the brokers.
         """
-        deadline = time.monotonic() + timeout_seconds
+        deadline, durations = time.monotonic() + timeout_seconds, timing.current()
         while (left := deadline - time.monotonic()) > 0 and not self._connections.up and not self._closed:
             with suppress(KafkaException), self.watched():
-                client.meet_leader(self._partition, min(_MEETING_SECONDS, left))
+                # The broker may hang, and another one may be connected.
+                client.meet_leader(self._partition, min(durations.longest_poll_pause, left))
+                if not can_follow():
+                    return
             with suppress(KafkaException), self.watched():
-                client.poll(_CONNECT_PAUSE_SECONDS)
+                client.poll(6 * durations.poll_pause)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -287,7 +288,7 @@ class TransactionalProducer:
             with self.watched():
                 client.send_offsets_to_transaction(offsets, named, seconds)
 
-        return Deadlined(call, seconds + _OVERDUE_SECONDS)
+        return Deadlined(call, seconds + timing.current().overdue)
 
     def decided_bounds(self, partition: int) -> Bounds:
         """Return the stable bounds of a partition that was just written to. Raises KafkaException.
@@ -303,9 +304,10 @@ class TransactionalProducer:
         Another client creates objects for each partition, which takes ten times as long if there are many.
         Raises KafkaException. Afterwards the instance may be `stranded`: the broker may have reported no brokers.
         """
+        seconds = min(_DESCRIBE_SHARE * timing.current().metadata_lag, self._request_seconds)
         with self.watched():
             try:
-                return self.client.describe(min(_DESCRIBING_SECONDS, self._request_seconds))
+                return self.client.describe(seconds)
             finally:
                 self.client.poll(0)
 
@@ -322,7 +324,7 @@ class TransactionalProducer:
             try:
                 with self.watched():
                     # The call resumes the last one, and purges records that were requeued for a retry.
-                    self.client.abort_transaction(_ABORT_SECONDS)
+                    self.client.abort_transaction(timing.current().first_pause)
                     self._idle = True
             except KafkaException as error:
                 if error.args[0].code() != KafkaError._TIMED_OUT or time.monotonic() > deadline:

@@ -11,13 +11,11 @@ from spark_cas.log.kafka.settings.table import Client
 from spark_cas.log.kafka.settings.translate import for_client
 from spark_cas.log.kafka.spec import KafkaSpec
 
-_RECONNECT_MS = 20
 _BATCH_BYTES = 1_000_000
 REQUEST_RECORDS = 10_000
 """A request is full with this many records, or with ``batch.size`` bytes."""
 _NO_LIMIT_BYTES = 1_000_000_000
 """The highest value that the client accepts. The topic limits the size of a record."""
-_MOST_LINGER_MS = 900_000
 _IN_FLIGHT = 5
 """The default and the limit of an idempotent producer. Brokers keep the order of so many requests."""
 
@@ -29,7 +27,7 @@ def settings_of(spec: KafkaSpec, client: Client) -> dict[str, Any]:
     given: dict[str, Any] = resolve(for_client(spec.client_options, client))
     return {
         # A new client waits half of this time between its first connection and the next.
-        "reconnect.backoff.ms": min(_RECONNECT_MS, int(given.get("reconnect.backoff.max.ms", _RECONNECT_MS))),
+        "reconnect.backoff.ms": min(20, int(given.get("reconnect.backoff.max.ms", 20))),
         **given,
         # Named for consumers, but valid for all clients: a request for a deleted topic must not recreate it.
         "allow.auto.create.topics": False,
@@ -59,7 +57,7 @@ def producer_settings(spec: KafkaSpec, most_batch_bytes: int | None, delivery_ms
         "message.max.bytes": _NO_LIMIT_BYTES,
         "max.in.flight": _IN_FLIGHT,
         **given,
-        "linger.ms": min(delivery_ms - 1, _MOST_LINGER_MS),
+        "linger.ms": min(delivery_ms - 1, 900_000),  # the highest value that the client accepts
         "batch.size": min(batch_bytes, most_batch_bytes or batch_bytes),
         "batch.num.messages": REQUEST_RECORDS,
         "message.timeout.ms": delivery_ms,

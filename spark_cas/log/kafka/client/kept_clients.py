@@ -7,15 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Self, TypeVar, cast
 
+from spark_cas.log import timing
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.members import Members
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.spec import KafkaSpec
 
-REST_SECONDS = 60.0
-MOST_SECONDS = 300.0
-"""The longest idle time in the pool, and the longest age. New clients read secrets and addresses again."""
 _MOST_AT_REST = 2
 
 Found = TypeVar("Found")
@@ -38,7 +36,7 @@ class ClientSet:
     def taken(cls, spec: KafkaSpec) -> Self:
         """Return the pooled set for the brokers and settings of a spec, or a new set if the pool has none."""
         for key in _own_keys():
-            if time.monotonic() - _at_rest[key][0] > REST_SECONDS:
+            if time.monotonic() - _at_rest[key][0] > timing.current().cached_age:
                 _at_rest.pop(key)[1].close()
         _, found = _at_rest.pop(_key(spec), (0.0, None))
         if not isinstance(found, cls):
@@ -51,7 +49,7 @@ class ClientSet:
     def rest(self) -> None:
         """Return the set to the pool, still connected, for the next log of these brokers in this process."""
         now, spec = time.monotonic(), self.readers.spec
-        if now - self._made > MOST_SECONDS:
+        if now - self._made > timing.current().client_age:
             self.close()
             return
         self.readers.rest(spec.registry_topic, spec.layouts_topic)
@@ -68,7 +66,7 @@ class ClientSet:
         Use it only for values that the append itself verifies, or that are refreshed on every use.
         """
         since, found = self._seen.get(what, (-math.inf, None))
-        if time.monotonic() - since > REST_SECONDS:
+        if time.monotonic() - since > timing.current().cached_age:
             found = look()
             self._seen[what] = time.monotonic(), found
         return cast(Found, found)

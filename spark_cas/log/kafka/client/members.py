@@ -7,6 +7,7 @@ from itertools import count
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from spark_cas.log import timing
 from spark_cas.log.kafka.client.clients import group_member
 from spark_cas.log.kafka.client.codes import NOT_FOUND
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED
@@ -14,7 +15,6 @@ from spark_cas.log.kafka.spec import KafkaSpec
 
 _MOST_OPEN = 6
 """Enough for the ledgers of a few jobs, and for the load lock."""
-_PAUSE_SECONDS = 0.002
 
 
 class Members:
@@ -49,7 +49,7 @@ class Members:
         member.commit(offsets=[TopicPartition(self.spec.registry_topic, 0, number)], asynchronous=True)
         deadline = time.monotonic() + timeout_seconds
         while number not in self._noted:
-            message = member.poll(_PAUSE_SECONDS)
+            message = member.poll(4 * timing.current().poll_pause)
             error = None if message is None else message.error()
             if error is not None and error.code() in NOT_PERMITTED:
                 raise KafkaException(error)

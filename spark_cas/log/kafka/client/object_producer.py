@@ -20,7 +20,7 @@ _Take = Callable[[KafkaError | None, Message], None]
 
 
 class ObjectProducer(Producer):
-    """The interface of `spark_cas.log.kafka.client.array_producer.ArrayProducer`, with Python objects."""
+    """The interface of `spark_cas.log.kafka.accelerators.array_producer.ArrayProducer`, with Python objects."""
 
     def __init__(self, settings: Mapping[str, Any], topic: str, logger: object) -> None:
         super().__init__({**settings, "logger": logger})

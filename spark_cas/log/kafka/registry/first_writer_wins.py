@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from spark_cas.core.errors import FormatError, LogNotFoundError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import records_of_bytes
-from spark_cas.log import clock
+from spark_cas.log import clock, timing
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.sending import produce
 from spark_cas.log.kafka.client.admin import Admin
@@ -38,12 +38,8 @@ from spark_cas.log.patience import Wait, within
 _IDS = 1024
 """Two writers that draw the same id at the same time fence each other, and retry. Brokers keep ids for days."""
 
-_TRANSACTION_MS = 20_000
-"""How long a killed writer blocks others, plus up to 10 s, the interval in which brokers check for such writers."""
-
-_TICKET_SECONDS = 15.0
-_FIRST_PAUSE_SECONDS = 0.002
-_LONGEST_PAUSE_SECONDS = 0.1
+_TICKET_SHARE = 0.75
+"""The share of the transaction timeout in which a writer waits for the transactions before its own."""
 
 _PLAIN_BYTES = 1_000
 """The writer compresses a longer value. A completion shrinks to an eighth."""
@@ -77,8 +73,7 @@ class Entries:
 
     def __init__(self, readers: Readers, admin: Admin, topic: str, partition: int) -> None:
         spec = readers.spec
-        open_ms = min(_TRANSACTION_MS, spec.transaction_timeout_ms)
-        self._spec = replace(spec, topic=topic, transaction_timeout_ms=open_ms)
+        self._spec = replace(spec.with_short_transaction(), topic=topic)
         self._readers = readers
         self._admin = admin
         self.at = TopicPartition(topic, partition)
@@ -204,8 +199,9 @@ class Entries:
 
         Return False also if that takes too long.
         """
-        deadline = time.monotonic() + _TICKET_SECONDS
-        pause = _FIRST_PAUSE_SECONDS
+        durations = timing.current()
+        deadline = time.monotonic() + _TICKET_SHARE * durations.short_transaction
+        pause = 4 * durations.poll_pause
         while self._read_to < first:
             decided = min(first, ends.last_stable_offset(self._admin, self.at))
             if decided > self._read_to:
@@ -216,7 +212,7 @@ class Entries:
                 return False
             else:
                 time.sleep(pause)
-                pause = min(_LONGEST_PAUSE_SECONDS, 2 * pause)
+                pause = min(durations.longest_poll_pause, 2 * pause)
         return True
 
     def _drawn_id(self) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 _MAX_INT = 2**31 - 1
-_HOUR_MS = 3_600_000
 
 
 class Client(Enum):
@@ -104,14 +103,14 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("connections.max.idle.ms", "connections.max.idle.ms", _unless_minus_one(whole(1, _MAX_INT))),
     Setting("enable.metrics.push", "enable.metrics.push", _FLAG),
     # librdkafka's metadata.max.age.ms expires a cache entry after three refreshes. Java's is the refresh interval.
-    Setting("metadata.max.age.ms", "topic.metadata.refresh.interval.ms", whole(1, _HOUR_MS)),
+    Setting("metadata.max.age.ms", "topic.metadata.refresh.interval.ms", whole(1, 3_600_000)),
     Setting(
         "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.rebootstrap.trigger.ms", whole(0, _MAX_INT)
     ),
     Setting("metadata.recovery.strategy", "metadata.recovery.strategy", one_of("none", "rebootstrap")),
     Setting("receive.buffer.bytes", "socket.receive.buffer.bytes", _BUFFER),
-    Setting("reconnect.backoff.max.ms", "reconnect.backoff.max.ms", whole(0, _HOUR_MS)),
-    Setting("reconnect.backoff.ms", "reconnect.backoff.ms", whole(0, _HOUR_MS)),
+    Setting("reconnect.backoff.max.ms", "reconnect.backoff.max.ms", whole(0, 3_600_000)),
+    Setting("reconnect.backoff.ms", "reconnect.backoff.ms", whole(0, 3_600_000)),
     # librdkafka's request.timeout.ms is how long the broker waits for its replicas.
     Setting("request.timeout.ms", "socket.timeout.ms", whole(10, 300_000)),
     Setting("retry.backoff.max.ms", "retry.backoff.max.ms", whole(1, 300_000)),

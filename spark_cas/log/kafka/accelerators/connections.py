@@ -1,9 +1,23 @@
-"""Follow a producer's connections through the log lines of librdkafka."""
+"""Follow a producer's connections through the log lines of librdkafka, to reuse its instance.
+
+Saves: the claim of the transactional id before each chunk, and the search for a coordinator before a broker is
+connected. Rows `kafka-append` and `kafka-claim` of docs/performance.md.
+Public path: without these lines, no instance is `steady`, so each chunk has a new one. A client without brokers then
+fails at its timeout.
+Tested: librdkafka 2.16. The lines are no API, so the public path is used with other versions.
+"""
 
 import re
+from functools import cache
+
+from confluent_kafka import libversion
+
+from spark_cas.log.accelerating import log_unused
 
 DEBUG = "broker"
 """The value of the client's ``debug`` setting that logs these lines."""
+
+_TESTED = "2.16."
 
 _CHANGED = re.compile(r"(\S+): Broker changed state (\w+) -> (\w+)$")
 _UP = "UP"
@@ -13,6 +27,16 @@ _BOOTSTRAP = "/bootstrap"
 _ADDED = re.compile(r"(\S+/(?:bootstrap|\d+)): Added new broker with NodeId -?\d+$")
 """Does not match a coordinator, which is logged under that name and is one of the brokers."""
 _LET_GO = re.compile(r"Sending TERMINATE to (\S+)$")
+
+
+@cache
+def can_follow() -> bool:
+    """Return whether this package was tested with the log lines of the present librdkafka."""
+    version = str(libversion()[0])
+    tested = version.startswith(_TESTED)
+    if not tested:
+        log_unused("connections", f"librdkafka {version} may log other lines than {_TESTED}x")
+    return tested
 
 
 class Connections:

@@ -3,6 +3,11 @@
 Spark SQL has `crc32`, but not Kafka's murmur2; its `hash` is another function. Apache Commons Codec, a dependency of
 Spark, has murmur2 with Kafka's seed. `StaticInvoke` calls it, the expression with which Spark's Datasets call Java
 methods.
+
+Saves: the transfer of each key to Python and back. Rows `route` and `kafka-copy`, partition by key, of
+docs/performance.md.
+Public path: a function in Python (`spark_cas.spark.writing.partition_by_key`).
+Tested: pyspark 4.0 to 4.3. `JvmHash.of` compares the hash of a few keys once per context.
 """
 
 from functools import reduce
@@ -15,6 +20,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegerType
 
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, partition_of_key
+from spark_cas.log.accelerating import log_unused
 from spark_cas.spark.jvm import JavaObject, java_column, jvm_of
 
 if TYPE_CHECKING:
@@ -44,10 +50,13 @@ class JvmHash:
         """Return the hash of a session. None on Spark Connect, and if its JVM has no hash or a different one."""
         jvm = jvm_of(spark)
         if jvm is None:
+            log_unused("jvm_hash", "Spark Connect does not show the JVM")
             return None
         context = spark.sparkContext
         if context not in _tried:
             _tried[context] = cls._try(jvm)
+        if _tried[context] is None:
+            log_unused("jvm_hash", "this JVM has no murmur2 of Kafka, or hashes otherwise")
         return _tried[context]
 
     @classmethod

@@ -1,7 +1,12 @@
 """Produce records from Arrow arrays, without a Python object for each record.
 
-It uses librdkafka's C API (`spark_cas.log.kafka.client.librdkafka`). Settings, methods and errors are those of
+It uses librdkafka's C API (`spark_cas.log.kafka.accelerators.librdkafka`). Settings, methods and errors are those of
 confluent-kafka's producer, as far as this package uses them.
+
+Saves: half of the CPU time of a record with its sender, and the requests of another client after a commit (decision
+0010). Rows `kafka-write`, `kafka-write-shapes` and `kafka-append` of docs/performance.md.
+Public path: `spark_cas.log.kafka.client.object_producer`.
+Tested: confluent-kafka 2.16. A build that does not export the functions uses the public path.
 """
 
 import ctypes
@@ -18,9 +23,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import fill_timestamps
-from spark_cas.log.kafka.client import librdkafka as c
-from spark_cas.log.kafka.client.lifetime import Lifetime
-from spark_cas.log.kafka.client.record_arrays import arguments_of, messages_of
+from spark_cas.log.kafka.accelerators import librdkafka as c
+from spark_cas.log.kafka.accelerators.lifetime import Lifetime
+from spark_cas.log.kafka.accelerators.record_arrays import arguments_of, messages_of
 from spark_cas.log.kafka.client.reports import Reports
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public

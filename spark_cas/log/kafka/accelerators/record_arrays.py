@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_cas.core.columns import headers_of, nulls_of
-from spark_cas.log.kafka.client import librdkafka as c
+from spark_cas.log.kafka.accelerators import librdkafka as c
 
 _MESSAGE = np.dtype(c.Message)
 _VU = np.dtype(c.VU)

@@ -1,0 +1,7 @@
+"""Accelerators of the Kafka backend. Each has a public path beside it, and logs once if that is used instead.
+
+| module | public path |
+| --- | --- |
+| `array_producer`, with `librdkafka`, `record_arrays` and `lifetime` | `spark_cas.log.kafka.client.object_producer` |
+| `connections` | a new producer instance for each chunk |
+"""
