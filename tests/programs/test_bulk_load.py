@@ -126,7 +126,7 @@ def test_without_idempotence_what_each_partition_got_is_in_the_report_alone(load
         code, report, told = load(*blind)
         assert (code, report["job"], report["rows"], report["appended_rows"]) == (0, None, 1000, 1000)
         assert {each["guarantee"] for each in report["partitions"]} == {"at-least-once"}
-        assert "a re-run is another load" in told
+        assert "a rerun appends all rows again" in told
         assert len(values(load.log)) == rows
     code, report, told = load(*blind, "--job", "load-1")
     assert (code, report["error"]) == (2, "OPTION")
