@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
-from typing import TypeVar
+from typing import Any, TypeVar
 
 ROOT = Path(__file__).parents[2]
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -117,7 +117,7 @@ D = TypeVar("D", bound=Defect)
 
 def listed(kind: type[D], file: Path) -> list[D]:
     """Return the defects of a list, in its order."""
-    rows = tomllib.loads(file.read_text())["defect"]
+    rows: list[dict[str, Any]] = tomllib.loads(file.read_text())["defect"]
     return [
         kind(**{name: tuple(each) if isinstance(each, list) else each for name, each in row.items()}) for row in rows
     ]

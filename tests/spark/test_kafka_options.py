@@ -59,9 +59,10 @@ def test_brokers_and_topic_are_an_address():
 
 def test_every_option_of_a_topic_is_read():
     times = {"claimtimeoutms": "5000", "transactiontimeoutms": "7000"}
-    more = {"idprefix": "team-a", **times, "maxinflight": "3", "kafka.retry.backoff.ms": "5"}
+    more = {"idprefix": "team-a", **times, IN_FLIGHT: "3", "kafka.retry.backoff.ms": "5"}
+    settings = (("max.in.flight", "3"), ("retry.backoff.ms", "5"))
     spec = parse_write({**TOPIC, **more}).spec
-    assert spec == KafkaSpec("a:9092,b:9092", "flights", "team-a", (("retry.backoff.ms", "5"),), 5000, 7000, 3)
+    assert spec == KafkaSpec("a:9092,b:9092", "flights", "team-a", settings, 5000, 7000)
     assert parse_write({"path": "kafka://a:9092,b:9092/flights", **more}).spec == spec
     assert parse_write_stream({**TOPIC, **more}).spec == spec
 
