@@ -118,9 +118,11 @@ D = TypeVar("D", bound=Defect)
 def listed(kind: type[D], file: Path) -> list[D]:
     """Return the defects of a list, in its order."""
     rows: list[dict[str, Any]] = tomllib.loads(file.read_text())["defect"]
-    return [
-        kind(**{name: tuple(each) if isinstance(each, list) else each for name, each in row.items()}) for row in rows
-    ]
+    result = []
+    for row in rows:
+        fields: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in row.items()}
+        result.append(kind(**fields))
+    return result
 
 
 def chosen(defects: Sequence[D], words: Sequence[str]) -> list[D]:
