@@ -43,7 +43,7 @@ from spark_cas.spark.writing import blind_write
 from spark_cas.spark.writing import write as write_module
 from spark_cas.spark.writing.end_markers import MARKER
 from spark_cas.spark.writing.report import TaskReport, attempted, met_by_refused, worst_refusal
-from tests.contract.expecting import to_go_on
+from tests.contract.expecting import next_offsets
 
 
 def frame(partitions=2, epoch=None, *more):
@@ -285,7 +285,7 @@ def test_a_stale_write_is_refused_before_any_task_with_all_that_it_takes_to_go_o
     run(plan(partitions="2"), *TWO_TASKS)
     with pytest.raises(ConflictError, match=r"partition 0: .* 3 .*; partition 1: .*Nothing was appended") as caught:
         plan(job="load-2", expectedoffsets='{"0": 3, "1": 4}')
-    run(plan(job="load-2", expectedoffsets=to_go_on(caught)), *TWO_TASKS)
+    run(plan(job="load-2", expectedoffsets=next_offsets(caught)), *TWO_TASKS)
     assert (len(keys(path, 0)), len(keys(path, 1))) == (20, 18)
 
 
@@ -298,7 +298,7 @@ def test_a_conflict_is_reported_once_and_mended_in_one_run_whatever_the_number_o
         "[CONFLICT] partition 0: expected offset 0 to be the end, but the log ends at"
     )
     assert "No row of job 'load-1' is in the log." in str(caught.value)
-    run(plan(expectedoffsets=to_go_on(caught)), *TWO_TASKS)
+    run(plan(expectedoffsets=next_offsets(caught)), *TWO_TASKS)
     assert (len(keys(path, 0)), len(keys(path, 1))) == (20, 18)
 
 
@@ -307,7 +307,7 @@ def test_what_appeared_where_a_write_has_no_rows_is_told_when_its_rows_are_there
     run(plan(job="other", expectedoffsets="none"), [batch(1, range(3))])
     with pytest.raises(ConflictError, match=r"partition 1: expected offset 0 .* All 5 that it has are in") as caught:
         run(writer, [batch(0, range(5))])
-    run(plan(expectedoffsets=to_go_on(caught)), [batch(0, range(5))])
+    run(plan(expectedoffsets=next_offsets(caught)), [batch(0, range(5))])
     assert (len(keys(path, 0)), len(keys(path, 1))) == (5, 3)
 
 

@@ -366,8 +366,8 @@ def _unreadable_headers(message: Message) -> UnreadableRecordError:
         f"partition {partition} of topic {message.topic()}: the record at offset {offset} has a header whose key is "
         f"not UTF-8 text, which the column headers cannot hold. Read without that column (includeHeaders=false), or "
         f"from offset {offset + 1}.",
-        partition,
-        offset,
+        partition=partition,
+        offset=offset,
     )
 
 

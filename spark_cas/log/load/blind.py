@@ -135,7 +135,7 @@ class _BlindLoad:
         try:
             outcome = self._log.append_blind(self._partition, self._layout, chunk, self._guarantee)
         except ConditionalLogError as error:
-            raise type(error)(f"{error.message} {self._remains(before)}") from None
+            raise error.with_message(f"{error.message} {self._remains(before)}") from None
         if not isinstance(outcome, Appended):
             raise self._error(outcome, before)
         self._appended.append((outcome.range.base_offset, outcome.range.end_offset))

@@ -223,7 +223,7 @@ class _PartitionLoad:
             error = self._input_changed(
                 f"{self._resumed_rows} of its rows are in the log, but the input now has only {self._digest.rows}"
             )
-            raise error if self._has_end else MissingRowsError(error.message)
+            raise error if self._has_end else MissingRowsError(error.message, **error.fields)
 
     def finish(self, fenced_wait_seconds: float) -> PartitionResult:
         """Append the last rows after the end of the input, or close the job in this partition."""
@@ -331,7 +331,7 @@ class _PartitionLoad:
         )
         if (progress.rows, progress.digest) != (self._digest.rows, self._digest.hexdigest()):
             error = self._input_changed("another attempt of it completed with other rows than this one has")
-            raise error if self._has_end else MissingRowsError(error.message)
+            raise error if self._has_end else MissingRowsError(error.message, **error.fields)
         return progress
 
     def _seen(self, progress: Progress | None) -> None:

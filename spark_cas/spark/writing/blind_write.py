@@ -20,7 +20,6 @@ from spark_cas.core.errors import (
 from spark_cas.core.guarantee import OFF
 from spark_cas.core.partitioner import Partitioner
 from spark_cas.core.plan import BY_KEY, Completion, Layout
-from spark_cas.core.rejection import with_appended_rows
 from spark_cas.core.row_claims import COLUMN
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
@@ -127,10 +126,10 @@ class BlindWriter(DataSourceArrowWriter):
             reports = accepted(messages, in_any_task=self.task.in_any_task)
         except ConditionalLogError as refusal:
             self._end(messages)
-            rows = {partition: count or 0 for partition, count in appended_rows(messages).items()}
+            rows = {partition: count for partition, count in appended_rows(messages).items() if count}
             # A failed attempt of a task may have appended more rows than the messages count.
             advice = "Appended rows stay, also those of failed task attempts. Write only the rows that are missing."
-            raise with_appended_rows(type(refusal)(f"{refusal.message} {advice}"), rows) from None
+            raise refusal.with_message(f"{refusal.message} {advice}", appended_rows=rows) from None
         results = [result for report in reports for result in report.results]
         if self.task.report is not None:
             layout, now_ms = self.task.layout, clock.now_ms()

@@ -120,7 +120,7 @@ def attempted(
         may_pass = isinstance(error, FencedError | UnknownOutcomeError | StorageError)
         if may_pass and not isinstance(error, NotTakenError):
             raise
-        rejection = Rejection(error.kind, error.message, tuple(sorted(null_keys)))
+        rejection = Rejection.of(error, tuple(sorted(null_keys)))
         # Spark ignores the report of an attempt that it has cut off, and retries.
         if not isinstance(error, MissingRowsError):
             cancel(rejection)
@@ -161,10 +161,10 @@ def worst_refusal(reports: Iterable[TaskReport]) -> ConditionalLogError | None:
     if not rejections:
         return None
     first, *others = sorted(rejections, key=_rank)
-    message = first.message
+    error = first.error()
     if others:
-        message += " Refused as well: " + "; ".join(_brief(other) for other in others) + "."
-    return first.error(message)
+        return error.with_message(f"{error.message} Refused as well: {'; '.join(_brief(other) for other in others)}.")
+    return error
 
 
 def is_rejected(messages: Iterable[WriterCommitMessage | None]) -> bool:

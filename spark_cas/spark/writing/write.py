@@ -25,7 +25,6 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED
 from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BY_PARTITION, Completion, Layout, Plan
-from spark_cas.core.rejection import with_appended_rows
 from spark_cas.log import clock, running_process
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.cancelling import TaskRun
@@ -381,9 +380,10 @@ class ConditionalLogWriter(DataSourceArrowWriter):
             rows = {} if task.completion else rows_of_run(log, task.plan, task.run, task.rows_before, reported)
         if rows is None:
             return error
+        message = error.message
         if task.plan.whole and not any(rows.values()):
-            error = type(error)(f"{error.message} A load with atomic=load shows no row before it is complete.")
-        return with_appended_rows(error, rows)
+            message += " A load with atomic=load shows no row before it is complete."
+        return error.with_message(message, appended_rows={each: rows[each] for each in sorted(rows) if rows[each]})
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Let other loads begin. The visible rows are a prefix of the input, and the same job resumes after them."""
