@@ -93,6 +93,8 @@ class Fields(TypedDict, total=False):
 
     partition: int | None
     """The partition of the log."""
+    row: int | None
+    """The number of the row in its partition, among the rows of the job."""
     offset: int | None
     """The offset of the record that the error reports."""
     expected_offset: int | None
@@ -111,6 +113,7 @@ class ConditionalLogError(Exception):
 
     kind: ClassVar[ErrorKind]
     partition: int | None = None
+    row: int | None = None
     offset: int | None = None
     expected_offset: int | None = None
     actual_offset: int | None = None
@@ -199,9 +202,7 @@ class VersionMismatchError(RefusedError):
 
     kind = ErrorKind.VERSION_MISMATCH
 
-    def __init__(
-        self, message: str, key: bytes = b"", actual: int | None = None, **fields: Unpack[Fields]
-    ) -> None:
+    def __init__(self, message: str, key: bytes = b"", actual: int | None = None, **fields: Unpack[Fields]) -> None:
         super().__init__(message, **fields)
         self.key = key
         self.actual = actual

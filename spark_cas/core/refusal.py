@@ -189,6 +189,7 @@ def _row_error(conflict: RowConflict, partition: int) -> ConditionalLogError:
         f"{conflict.actual}: {cause}. Nothing of its chunk was appended. Read the new records, number the rows after "
         f"them in the same order, then run the same job again.",
         partition=partition,
+        row=conflict.row,
         expected_offset=conflict.expected,
         actual_offset=conflict.actual,
     )
@@ -210,6 +211,7 @@ def _key_error(conflict: KeyConflict, partition: int) -> ConditionalLogError:
         f"offset {conflict.end_offset}, expect this offset for rows that are still right, and run the same job "
         f"again.",
         partition=partition,
+        row=conflict.row,
         expected_offset=conflict.expected,
         actual_offset=conflict.actual,
     )

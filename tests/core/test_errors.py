@@ -230,6 +230,7 @@ FIELDS = st.fixed_dictionaries(
     {},
     optional={
         "partition": st.integers(0),
+        "row": st.integers(0),
         "offset": st.integers(0),
         "expected_offset": st.integers(0),
         "actual_offset": st.integers(0),

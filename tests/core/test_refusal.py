@@ -51,13 +51,13 @@ def test_an_append_passes_through():
         (
             RowConflict(3, 7, 9, truncated=False),
             ConflictError,
-            {"expected_offset": 7, "actual_offset": 9},
+            {"row": 3, "expected_offset": 7, "actual_offset": 9},
             ["row 3 of the job expects offset 7, but would get 9", "another writer appended", "Nothing of its"],
         ),
         (
             KeyConflict(3, "N1", 7, 9, 12),
             ConflictError,
-            {"expected_offset": 7, "actual_offset": 9},
+            {"row": 3, "expected_offset": 7, "actual_offset": 9},
             [
                 "row 3 of the job expects that key N1 has no record from offset 7 on, but it has one at 9",
                 "to offset 12",
@@ -66,19 +66,19 @@ def test_an_append_passes_through():
         (
             KeyConflict(3, "N1", 7, None, 12),
             ConflictError,
-            {"expected_offset": 7},
+            {"row": 3, "expected_offset": 7},
             ["from offset 7 on, but this cannot be proven: retention or compaction may have removed records"],
         ),
         (
             RowConflict(3, 9, 7, truncated=False),
             ConflictError,
-            {"expected_offset": 9, "actual_offset": 7},
+            {"row": 3, "expected_offset": 9, "actual_offset": 7},
             ["would get 7: the row's number is too high"],
         ),
         (
             RowConflict(3, 9, 7, truncated=True),
             TruncatedError,
-            {"expected_offset": 9, "actual_offset": 7},
+            {"row": 3, "expected_offset": 9, "actual_offset": 7},
             ["would get 7: the log lost records that the writer read"],
         ),
         (

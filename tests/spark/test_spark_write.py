@@ -1,7 +1,6 @@
 """Writes through Spark: the guarantees that a user sees."""
 
 import json
-import json
 import re
 import uuid
 from pathlib import Path

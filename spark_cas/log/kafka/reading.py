@@ -234,7 +234,8 @@ def _failure(
         return told
     return TrimmedError(
         f"partition {at.partition} of topic {at.topic}: offsets {reached} to {start_offset - 1} were removed while "
-        f"they were to be read, by retention or by an administrator. Read again, from offset {start_offset} on."
+        f"they were to be read, by retention or by an administrator. Read again, from offset {start_offset} on.",
+        partition=at.partition,
     )
 
 

@@ -157,10 +157,12 @@ class _BlindLoad:
                 return LayoutChangedError(
                     f"partition {self._partition}: the rows were routed for layout epoch {planned}, and the log has, "
                     f"or is being given, epoch {actual}: partitions are added. {remains} So read the log, route what "
-                    f"it does not hold yet, and write that."
+                    f"it does not hold yet, and write that.",
+                    partition=self._partition,
                 )
             case Unknown(cause):
                 return UnknownOutcomeError(
-                    f"partition {self._partition}: it is not known what became of the last rows: {cause}. {remains}"
+                    f"partition {self._partition}: it is not known what became of the last rows: {cause}. {remains}",
+                    partition=self._partition,
                 )
         return error_of(outcome, self._partition)

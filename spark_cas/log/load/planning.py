@@ -202,7 +202,8 @@ def require_same_log(job: str, log_id: str, layout: Layout) -> None:
     if log_id != layout.log_id:
         raise TruncatedError(
             f"job {job!r} was planned on another log that had this name; this one was created later, and no row of "
-            f"the job is in it. Nothing was appended. Use another job name if the rows are to go into the new log."
+            f"the job is in it. Nothing was appended. Use another job name if the rows are to go into the new log.",
+            job=job,
         )
 
 
@@ -214,7 +215,8 @@ def require_same_input(plan: Plan, input_digest: str, difference: str = "its fil
     if plan.input and input_digest and plan.input != input_digest:
         raise InputChangedError(
             f"job {plan.told_as!r} began with another input: {difference}. This run appended nothing. Run the job "
-            f"with the input that it began with, or load other rows under another job name."
+            f"with the input that it began with, or load other rows under another job name.",
+            job=plan.told_as,
         )
 
 
@@ -263,7 +265,8 @@ def require_same_kind(
     if found is not None:
         raise JobMismatchError(
             f"job {first.job!r} {found}. Nothing was appended. Run it again as it was planned; rows that are not its "
-            f"own need another job name. {_rows_in_log(log, first.job)}"
+            f"own need another job name. {_rows_in_log(log, first.job)}",
+            job=first.job,
         )
 
 
@@ -273,7 +276,8 @@ def _require_incomplete(log: Backend, plan: Plan) -> None:
             f"job {plan.told_as!r} is complete, and its rows are in the log. Partitions were added "
             f"since, so these rows, which were routed for the new ones, cannot be compared with them. Nothing was "
             f"appended; there is nothing to do, unless there are other rows: write those, and none that the job "
-            f"wrote, under another job name."
+            f"wrote, under another job name.",
+            job=plan.told_as,
         )
 
 
@@ -285,7 +289,8 @@ def _require_input_of(plan: Plan, earlier: tuple[EarlierRows, ...]) -> None:
     raise LayoutChangedError(
         f"{taken} rows were taken out of the input because they are in the log, but job "
         f"{plan.told_as!r} had appended {plan.earlier_rows} before partitions were added. Nothing was "
-        f"appended now. Call spark_cas.route again, with the options of this write, its job among them."
+        f"appended now. Call spark_cas.route again, with the options of this write, its job among them.",
+        job=plan.told_as,
     )
 
 
@@ -341,7 +346,9 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
         if progress is not None and progress.rows:
             raise InputChangedError(
                 f"partition {progress.partition} holds {progress.rows} rows of job {plan.told_as!r}, but the input "
-                f"now has none for it. {_on_with_other_rows(log, plan, results)}"
+                f"now has none for it. {_on_with_other_rows(log, plan, results)}",
+                partition=progress.partition,
+                job=plan.told_as,
             )
     if plan.whole:
         decide_group(log, plan, results)
@@ -360,7 +367,8 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
     if _content(recorded) != _content(mine):
         raise InputChangedError(
             f"job {plan.told_as!r} was completed by another run with other rows than this one has: "
-            f"{recorded.rows}. {_on_with_other_rows(log, plan, results)}"
+            f"{recorded.rows}. {_on_with_other_rows(log, plan, results)}",
+            job=plan.told_as,
         )
     return recorded
 

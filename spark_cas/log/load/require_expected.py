@@ -204,7 +204,8 @@ def _mismatch(
     except ValueError:
         raise StorageError(
             f"partition {partition}: it was told to end at offset {again.end_offset}, and then to end before that. "
-            f"What it holds of the job stays. Run the same job again when all replicas of the log are in step."
+            f"What it holds of the job stays. Run the same job again when all replicas of the log are in step.",
+            partition=partition,
         ) from None
 
 

@@ -172,10 +172,12 @@ def _refuse_begun(log: Backend, job: str, guarantee: str) -> None:
     except StorageError as unseen:
         raise StorageError(
             f"job {job!r} may have been begun exactly once, which cannot be seen: {unseen.message} A write that is "
-            f"{guarantee} would append its rows again. Nothing was appended. {fix}."
+            f"{guarantee} would append its rows again. Nothing was appended. {fix}.",
+            job=job,
         ) from None
     if plan is not None:
         raise JobMismatchError(
             f"job {job!r} was begun exactly once, and a write that is {guarantee} would append its rows again. "
-            f"Nothing was appended. {fix}, or give another job name if these are other rows."
+            f"Nothing was appended. {fix}, or give another job name if these are other rows.",
+            job=job,
         )

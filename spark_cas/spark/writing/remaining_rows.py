@@ -65,5 +65,7 @@ def _changed(earlier: EarlierRows, partition: int, found: str) -> InputChangedEr
         f"were added, and {found}. Run it with the same rows in the same order (save input first if each run "
         f"computes it differently), and change none of key, value, headers and timestamp after spark_cas.route. "
         f"{rows_in_log_text(earlier.job, sum(earlier.rows))} If the input is lost, load only the rows that the log "
-        f"does not have, under another job name."
+        f"does not have, under another job name.",
+        partition=partition,
+        job=earlier.job,
     )

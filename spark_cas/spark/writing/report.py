@@ -197,7 +197,8 @@ def require_one_task_each(reports: Iterable[TaskReport]) -> None:
             raise NotRoutedError(
                 f"partition {min(both)} got rows from two tasks of one write, so no order among them is kept. All "
                 f"rows of a log partition must be in one task: use spark_cas.route(df, ...), change nothing between "
-                f"it and the write, and run the same job again."
+                f"it and the write, and run the same job again.",
+                partition=min(both),
             )
         seen.update(mine)
 
