@@ -204,7 +204,7 @@ def refused_batch(log: Backend, job: str, batch: Batch, refusal: ConditionalLogE
         ledger = log.progress_of(range(log.layout().partitions), job)
     except ConditionalLogError:
         ledger = None
-    return refusal.with_message(f"{refusal.message} {told_batch(batch, ledger)}", next_offsets=None)
+    return refusal.with_message(f"{refusal.message} {told_batch(batch, ledger)}")
 
 
 def _require_all(log: Backend, plan: Plan, batch: Batch, results: Sequence[PartitionResult]) -> None:
