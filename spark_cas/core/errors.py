@@ -89,37 +89,36 @@ class ErrorKind(StrEnum):
 
 
 class Fields(TypedDict, total=False):
-    """The values of an error for programs. A field is None if the error does not have it."""
+    """The fields of `ConditionalLogError`."""
 
     partition: int | None
-    """The partition of the log."""
     row: int | None
-    """The number of the row in its partition, among the rows of the job."""
     offset: int | None
-    """The offset of the record that the error reports."""
     expected_offset: int | None
     actual_offset: int | None
-    """The offset found instead of the expected one: the end of the partition, or the record in the way."""
     job: str | None
     appended_rows: Mapping[Any, Any] | None
-    """The rows that a failed write appended, by partition. For a load of several topics, by topic and partition."""
     next_offsets: Mapping[Any, Any] | None
-    """The expected offsets to run the same job with, by partition. For a load of several topics, by topic and
-    partition."""
 
 
 class ConditionalLogError(Exception):
-    """Any error of spark_cas, with the `Fields` as attributes. ``message`` has the fix."""
+    """Any error of spark_cas. ``message`` has the fix. A field is None if the error does not have it."""
 
     kind: ClassVar[ErrorKind]
     partition: int | None = None
+    """The partition of the log."""
     row: int | None = None
+    """The number of the row in its partition, among the rows of the job."""
     offset: int | None = None
+    """The offset of the record that the error reports."""
     expected_offset: int | None = None
     actual_offset: int | None = None
+    """The offset found instead of the expected one: the end of the partition, or the record in the way."""
     job: str | None = None
     appended_rows: Mapping[Any, Any] | None = None
+    """The rows that a failed write appended, by partition. For a load of several topics, by topic and partition."""
     next_offsets: Mapping[Any, Any] | None = None
+    """The expected offsets to run the same job with, with the same keys."""
 
     def __init__(self, message: str, **fields: Unpack[Fields]) -> None:
         super().__init__(message)
