@@ -79,13 +79,12 @@ def of_topic(topic: str) -> Iterator[None]:
 
 def error_of_topics(errors: Mapping[str, ConditionalLogError]) -> ConditionalLogError:
     """Return the first of these errors, with the messages of all. Rows and offsets are by topic, then partition."""
-    first, *others = errors.values()
-    names = iter(errors)
-    messages = [f"topic {next(names)}: {first.message}"]
-    messages += [f"[{error.kind}] topic {topic}: {error.message}" for topic, error in zip(names, others, strict=True)]
+    first = next(iter(errors.values()))
+    messages = [f"[{error.kind}] topic {topic}: {error.message}" for topic, error in errors.items()]
+    message = " ".join(messages).removeprefix(f"[{first.kind}] ")
     rows = {topic: error.appended_rows for topic, error in errors.items() if error.appended_rows is not None}
     offsets = {topic: error.next_offsets for topic, error in errors.items() if error.next_offsets is not None}
-    return first.with_message(" ".join(messages), appended_rows=rows or None, next_offsets=offsets or None)
+    return first.with_message(message, appended_rows=rows or None, next_offsets=offsets or None)
 
 
 def _check_name(topic: str) -> None:

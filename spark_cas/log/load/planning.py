@@ -408,7 +408,7 @@ def refused_as_a_whole(
         # A conflict of a row or key has no next offsets, because no expected offset of a partition resolves it.
         if whole is not None and refusal.next_offsets is None:
             return refusal.with_message(f"{message} And {whole.message}", next_offsets=whole.next_offsets)
-        if whole is not None and refusal.partition in mismatches:
+        if whole is not None and not mismatches.keys().isdisjoint(refusal.next_offsets or ()):
             return whole
     return refusal.with_message(f"{message} {_rows_in_log(log, plan.told_as)}", next_offsets=None)
 
