@@ -607,6 +607,15 @@ def test_most_important_error_of_several_topics_is_first():
     assert caught.value.message == "topic c: C. [CONFLICT] topic a: A. Complete topics: b (0 rows)."
 
 
+def test_offsets_and_rows_in_the_error_of_several_topics_are_by_topic():
+    first, second = (ConflictError("x", next_offsets={0: end}, appended_rows={1: end}) for end in (5, 7))
+    writers = {"a": Failing(first), "b": Failing(second), "c": Failing(InputChangedError("C."))}
+    with pytest.raises(InputChangedError) as caught:
+        commit(writers)
+    expected = {"a": {0: 5}, "b": {0: 7}}, {"a": {1: 5}, "b": {1: 7}}
+    assert (caught.value.next_offsets, caught.value.appended_rows) == expected
+
+
 def test_commit_of_further_topics_does_not_wait_for_brokers_that_do_not_respond():
     writers = {"a": Failing(), "b": Failing(StorageError("B.")), "c": Failing()}
     with pytest.raises(StorageError) as caught:
