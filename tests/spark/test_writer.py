@@ -42,7 +42,7 @@ from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing import blind_write
 from spark_cas.spark.writing import write as write_module
 from spark_cas.spark.writing.end_markers import MARKER
-from spark_cas.spark.writing.report import TaskReport, attempted, met_by_refused, worst_refusal
+from spark_cas.spark.writing.report import TaskReport, attempted, partitions_of_rejected, worst_refusal
 from tests.contract.expecting import next_offsets
 
 
@@ -450,7 +450,7 @@ def test_a_task_that_meets_a_conflict_reports_all_of_its_partitions(kind, known,
     cancelled: list[Rejection] = []
     report = attempted(rows, append, cancel=cancelled.append)
     assert report.rejection == Rejection(kind.kind, "x", (7,) if stopped else (0,))
-    assert met_by_refused([report, TaskReport(), None]) == set(known)
+    assert partitions_of_rejected([report, TaskReport(), None]) == set(known)
     assert cancelled == ([] if stopped else [report.rejection])
 
 

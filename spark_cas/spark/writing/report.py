@@ -172,7 +172,7 @@ def is_rejected(messages: Iterable[WriterCommitMessage | None]) -> bool:
     return any(isinstance(each, TaskReport) and each.rejection is not None for each in messages)
 
 
-def met_by_refused(messages: Iterable[WriterCommitMessage | None]) -> set[int]:
+def partitions_of_rejected(messages: Iterable[WriterCommitMessage | None]) -> set[int]:
     """Return the log partitions of the rows that the tasks which did not complete had read."""
     return {partition for each in messages if isinstance(each, TaskReport) for partition in each.partitions}
 

@@ -59,7 +59,7 @@ from spark_cas.spark.writing.report import (
     attempted,
     check_report,
     is_rejected,
-    met_by_refused,
+    partitions_of_rejected,
     put_report,
 )
 from spark_cas.spark.writing.stop_others import END_MS, stop_others
@@ -352,9 +352,9 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 hashed = {each.partition: each for report in reports for each in report.hashed}
                 require_same(self.task.completion, hashed)
         except ConditionalLogError as refusal:
-            told = told_whole(self.task.spec, self.task.plan, refusal, messages, self._with_rows)
+            error = with_job_state(self.task.spec, self.task.plan, refusal, messages, self._with_rows)
             self._end(messages)
-            raise told from None
+            raise error from None
         if self.task.completion is not None:
             completion = self.task.completion
         else:
@@ -407,7 +407,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 release_lock(log, self.task.lock)
 
 
-def told_whole(
+def with_job_state(
     spec: AnySpec,
     plan: Plan,
     refusal: ConditionalLogError,
@@ -421,7 +421,7 @@ def told_whole(
     """
     try:
         with planned_log(spec, plan.log_id) as log:
-            whole = refused_as_a_whole(log, plan, refusal, met_by_refused(messages))
+            whole = refused_as_a_whole(log, plan, refusal, partitions_of_rejected(messages))
             return whole if with_rows is None else with_rows(log, whole, messages)
     except ConditionalLogError:
         return refusal
