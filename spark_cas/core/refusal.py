@@ -123,8 +123,7 @@ def mismatch_error(
         return TruncatedError(
             f"{each_lost}: the log lost records that the writer read. {rows_in_log} Find the cause before you write "
             f"again.",
-            **_only(lost),
-            job=job,
+            **_fields(job, lost),
         )
     each_conflict = "; ".join(
         f"partition {partition}: expected offset {each.expected} to be the end, but the log ends at {each.actual}"
@@ -135,9 +134,7 @@ def mismatch_error(
     return ConflictError(
         f"{each_conflict}: another writer appended. {rows_in_log} Read the new records, then run the same job again "
         f"with the expected offsets in next_offsets.",
-        **_only(mismatches),
-        job=job,
-        next_offsets=next_offsets,
+        **_fields(job, mismatches, next_offsets),
     )
 
 
@@ -164,12 +161,15 @@ def not_appended(partition: int, cause: str) -> StorageError:
     )
 
 
-def _only(mismatches: Mapping[int, Conflict | Truncated]) -> Fields:
-    """Return the fields of a mismatch if it is the only one."""
-    if len(mismatches) > 1:
-        return {}
-    ((partition, each),) = mismatches.items()
-    return {"partition": partition, "expected_offset": each.expected, "actual_offset": each.actual}
+def _fields(
+    job: str, mismatches: Mapping[int, Conflict | Truncated], next_offsets: Mapping[int, int | None] | None = None
+) -> Fields:
+    """Return the fields of an error. The partition and its offsets are among them if only one does not match."""
+    fields: Fields = {"job": job, "next_offsets": next_offsets}
+    if len(mismatches) == 1:
+        ((partition, each),) = mismatches.items()
+        fields |= {"partition": partition, "expected_offset": each.expected, "actual_offset": each.actual}
+    return fields
 
 
 def _trimmed(conflict: Conflict) -> str:

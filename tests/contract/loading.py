@@ -194,9 +194,9 @@ class LoadContract(ContractBase):
 
     def test_a_wrong_given_offset_can_be_given_anew(self, backend: Backend) -> None:
         append_foreign(backend, 0, "x")
-        with pytest.raises(TruncatedError) as raised:
+        with pytest.raises(TruncatedError) as lost:
             run_job(backend, "job", TEN, expected='{"0": 17}')
-        assert raised.value.expected_offset == 17
+        assert lost.value.expected_offset == 17
         with pytest.raises(ConflictError) as raised:
             run_job(backend, "job", TEN, expected='{"0": 0}')
         assert raised.value.expected_offset == 0

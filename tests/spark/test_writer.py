@@ -285,7 +285,7 @@ def test_a_stale_write_is_refused_before_any_task_with_all_that_it_takes_to_go_o
     run(plan(partitions="2"), *TWO_TASKS)
     with pytest.raises(ConflictError) as caught:
         plan(job="load-2", expectedoffsets='{"0": 3, "1": 4}')
-    assert (caught.value.job, caught.value.next_offsets.keys()) == ("load-2", {0, 1})
+    assert (caught.value.job, set(caught.value.next_offsets or ())) == ("load-2", {0, 1})
     run(plan(job="load-2", expectedoffsets=next_offsets(caught)), *TWO_TASKS)
     assert (len(keys(path, 0)), len(keys(path, 1))) == (20, 18)
 
@@ -295,7 +295,7 @@ def test_a_conflict_is_reported_once_and_mended_in_one_run_whatever_the_number_o
     run(plan(job="faster", expectedoffsets="none"), *TWO_TASKS)
     with pytest.raises(ConflictError) as caught:
         run(writer, *TWO_TASKS)
-    assert caught.value.next_offsets.keys() == {0, 1}
+    assert set(caught.value.next_offsets or ()) == {0, 1}
     assert "No row of job 'load-1' is in the log." in str(caught.value)
     run(plan(expectedoffsets=next_offsets(caught)), *TWO_TASKS)
     assert (len(keys(path, 0)), len(keys(path, 1))) == (20, 18)
