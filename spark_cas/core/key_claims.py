@@ -21,9 +21,11 @@ def check_keys(keys: pa.Array, claims: pa.Array, first_row: int) -> None:
     rows, _ = given_claims(claims)
     wrong = np.flatnonzero(pc.is_null(keys.take(pa.array(rows))).to_numpy(zero_copy_only=False))
     if len(wrong):
+        row = first_row + int(rows[wrong[0]])
         raise ExpectedOffsetError(
             f"row {first_row + int(rows[wrong[0]])} of the partition has no key, but compare=key and an expected "
-            f"offset. No row of its chunk was appended. Add a key, or set its expected_offset to null for no check."
+            f"offset. No row of its chunk was appended. Add a key, or set its expected_offset to null for no check.",
+            row=row,
         )
 
 

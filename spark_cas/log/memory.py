@@ -157,7 +157,8 @@ class MemoryLog(Backend):
             if not wait.again("an atomic load is open"):
                 raise UndecidedError(
                     f"partition {partition}: an atomic load is open, and blocks this append. No row of this chunk is "
-                    f"in the log. Run the same job again after the load is complete."
+                    f"in the log. Run the same job again after the load is complete.",
+                    partition=partition,
                 )
 
     def _decide(self, group: str, text: str) -> str:

@@ -1,6 +1,7 @@
 """Bulk load: append files to a log exactly once. A rerun resumes the load, or reports that it is complete."""
 
 import argparse
+import json
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +23,6 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.plan_json import completion_from_json
-from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.load.planning import fresh_job_name, require_same_kind
@@ -163,10 +163,10 @@ def _report_of(load: "LoadRun", arguments: argparse.Namespace, console: Console)
         report = load.failed(plain)
         if isinstance(plain, LogError) and not is_named(report.log, plain.message):
             print_line(console, f"the log is {report.log}", "red")
-        onward = offsets_to_go_on(plain.message) if isinstance(plain, ConflictError) else None
-        if onward is not None:
+        if isinstance(plain, ConflictError) and plain.next_offsets is not None:
             named = f"--job {load.job} " if arguments.job is None else ""
-            line = f"to continue, add to the same command: {named}--expected-offsets {shlex.quote(onward)}"
+            offsets = shlex.quote(json.dumps(plain.next_offsets))
+            line = f"to continue, add to the same command: {named}--expected-offsets {offsets}"
             print_line(console, line, "yellow")
         return report
 

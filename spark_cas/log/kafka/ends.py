@@ -106,7 +106,8 @@ def _open_transaction(at: TopicPartition, end: int, timeout_seconds: float) -> U
     return UndecidedError(
         f"partition {at.partition} of topic {at.topic}: a transaction has been open at offset {end} for more "
         f"than {timeout_seconds:.0f} s, and blocks readers of later records. Wait until it ends, or find its writer "
-        f"with kafka-transactions.sh describe-producers and abort it."
+        f"with kafka-transactions.sh describe-producers and abort it.",
+        partition=at.partition,
     )
 
 

@@ -77,7 +77,8 @@ def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: 
         raise LayoutChangedError(
             f"job {job!r} was planned for layout epoch {newest.layout_epoch}, but the log now has epoch "
             f"{layout.epoch}: partitions were added. Nothing was appended now, and visible rows of the job stay. "
-            f"{AFTER_EXPANSION}"
+            f"{AFTER_EXPANSION}",
+            job=job,
         )
     for partition, progress in enumerate(found):
         if progress is None and resume_offset(newest, partition, None) is None:
@@ -116,7 +117,8 @@ def require_rest_of(job: str, plan: Plan) -> None:
     if plan.continues != job:
         raise JobMismatchError(
             f"the remaining rows of job {job!r} need the job name {plan.job!r}, which another job has. Nothing was "
-            f"appended. Read the log, and write the missing rows under another job name."
+            f"appended. Read the log, and write the missing rows under another job name.",
+            job=job,
         )
 
 
