@@ -202,7 +202,7 @@ def test_no_topic_that_was_seen_is_gone_at_a_first_look(proxied, unheard, ask):
 
 
 def test_who_makes_the_topic_is_told_at_once_that_there_is_none(proxied, monkeypatch):
-    monkeypatch.setattr(asking, "SecondLook", pytest.fail)
+    monkeypatch.setattr(asking, "ConfirmingRead", pytest.fail)
     with KafkaLog(spec_of(proxied.direct, f"t-{os.urandom(4).hex()}")) as log:
         with pytest.raises(LogNotFoundError):
             log.layout_now()
