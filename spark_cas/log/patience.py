@@ -35,7 +35,7 @@ _deadline: ContextVar[_Deadline] = ContextVar("deadline", default=_NEVER)
 
 @contextmanager
 def within(seconds: float, *, extensible: bool = False) -> Iterator[None]:
-    """Limit the waits of this thread in the block to ``seconds`` in total, except those of a `SecondLook`.
+    """Limit the waits of this thread in the block to ``seconds`` in total, except those of a `ConfirmingRead`.
 
     An outer deadline still applies. `extend` moves an ``extensible`` deadline.
 
@@ -49,7 +49,7 @@ def within(seconds: float, *, extensible: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def anew(seconds: float) -> Iterator[None]:
+def fresh_deadline(seconds: float) -> Iterator[None]:
     """Set an extensible deadline and ignore outer ones, for steps whose outcome has to be determined."""
     token = _deadline.set(_Deadline(time.monotonic() + seconds, extensible=True))
     try:
@@ -72,7 +72,7 @@ def extend(seconds: float) -> None:
 
 
 @contextmanager
-def yielding_after(seconds: float) -> Iterator[None]:
+def cap_wait_on_others(seconds: float) -> Iterator[None]:
     """Limit the waits for other writers in the block, for a writer that blocks others itself."""
     token = _for_others.set(seconds)
     try:
@@ -87,7 +87,7 @@ def wait_for_others(
     first_pause_seconds: float | None = None,
     longest_pause_seconds: float | None = None,
 ) -> "Wait":
-    """Return a `Wait` for another writer, within the limit of `yielding_after`."""
+    """Return a `Wait` for another writer, within the limit of `cap_wait_on_others`."""
     return Wait(min(seconds, _for_others.get()), doing, first_pause_seconds, longest_pause_seconds)
 
 
@@ -141,7 +141,7 @@ class Wait:
         return True
 
 
-class SecondLook(Wait):
+class ConfirmingRead(Wait):
     """Confirming reads before a permanent error, because a broker with stale metadata may report the same.
 
     The time starts after the first read. The last read starts after this time, no matter how long a read takes or the

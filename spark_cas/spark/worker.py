@@ -9,7 +9,7 @@ from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, answered_before, open_again, open_log
-from spark_cas.log.patience import SecondLook
+from spark_cas.log.patience import ConfirmingRead
 from spark_cas.spark.accelerators.freezing import freeze_loaded_modules
 from spark_cas.spark.worker_process import in_worker
 
@@ -38,7 +38,7 @@ def planned_log(spec: AnySpec, log_id: str, *, appending: bool = False) -> Itera
     With ``appending``, the check may use metadata of the worker's last task, because an append checks the id too.
     """
     with open_here(answered_before(spec)) as log:
-        wait = SecondLook(timing.current().planned_log, "looking for the log that the driver planned with")
+        wait = ConfirmingRead(timing.current().planned_log, "looking for the log that the driver planned with")
         while not _is(log, log_id, appending=appending):
             # This worker's broker may have older metadata than the driver's.
             if not wait.again("it is not there, or another is"):

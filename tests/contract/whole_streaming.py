@@ -22,7 +22,7 @@ from spark_cas.log.load.locking import Applicant, abort_job, acquire_lock, relea
 from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.planning import job_progress
 from spark_cas.log.load.whole_load import abort_group, with_group
-from spark_cas.log.patience import yielding_after
+from spark_cas.log.patience import cap_wait_on_others
 from tests.contract.base import ContractBase
 from tests.contract.locking import dead_process
 from tests.contract.streaming import BATCHES, SORTED, WIDE, appended
@@ -199,6 +199,6 @@ class WholeStreamContract(ContractBase):
             abort_job(backend, "stream")
         else:
             release_lock(backend, acquire_lock(backend, Applicant("next", "run"), wanted, whole=True))
-        with yielding_after(0):
+        with cap_wait_on_others(0):
             append_foreign(backend, 0, "later")
         assert everything(backend) == NOTHING | {0: ["later"]}

@@ -7,7 +7,7 @@ import pytest
 
 from spark_cas.log.load.locking import Applicant
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.patience import SecondLook, Wait, anew, extend, within
+from spark_cas.log.patience import ConfirmingRead, Wait, extend, within
 from spark_cas.log.timing import RETRY_TIMEOUT_MS
 
 
@@ -19,9 +19,9 @@ def test_outer_deadline_limits_inner_waits():
 
 
 def test_decision_has_its_own_deadline():
-    with within(0), anew(60):
+    with within(0), fresh_deadline(60):
         assert Wait(60, "looking").left > 0
-    with within(60), anew(0):
+    with within(60), fresh_deadline(0):
         assert Wait(60, "looking").left == 0
 
 
@@ -31,7 +31,7 @@ def test_progress_extends_all_deadlines_that_are_extensible():
         extend(60)
         assert outer.left > 50
         assert Wait(60, "looking").left > 50
-    with anew(0):
+    with fresh_deadline(0):
         extend(60)
         assert Wait(60, "looking").left > 50
 
@@ -93,7 +93,7 @@ def test_definite_error_is_confirmed_after_its_timeout(monkeypatch, stands_still
 
     monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setattr(time, "sleep", sleep)
-    wait, begun, ended = SecondLook(10, "looking"), [], []
+    wait, begun, ended = ConfirmingRead(10, "looking"), [], []
     while True:
         begun.append(now)
         now += stands_still(len(begun))
@@ -106,7 +106,7 @@ def test_definite_error_is_confirmed_after_its_timeout(monkeypatch, stands_still
 def test_definite_error_is_confirmed_despite_an_outer_deadline():
     began = time.monotonic()
     with within(0):
-        wait = SecondLook(0.2, "looking")
+        wait = ConfirmingRead(0.2, "looking")
         assert wait.again("the broker is behind")
         while wait.again("the broker is behind"):
             pass

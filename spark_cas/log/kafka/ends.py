@@ -15,7 +15,7 @@ from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.topic_settings import describe
-from spark_cas.log.patience import SecondLook, wait_for_others
+from spark_cas.log.patience import ConfirmingRead, wait_for_others
 
 _Asked = tuple[OffsetSpec, IsolationLevel]
 
@@ -126,7 +126,7 @@ def require_kept(admin: Admin, at: TopicPartition, offsets: OffsetRange) -> None
 
     If its end is too low, confirm by more reads.
     """
-    wait = SecondLook(timing.current().metadata_lag, f"reading partition {at.partition} of topic {at.topic}")
+    wait = ConfirmingRead(timing.current().metadata_lag, f"reading partition {at.partition} of topic {at.topic}")
     while True:
         bounds = stable_bounds(admin, at)
         if offsets.end_offset <= bounds.end_offset or not wait.again("it ends before what was seen of it"):
@@ -230,14 +230,14 @@ def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[
     answered late, it may have stalled and been demoted. Then repeat the request until a demoted leader would know it.
     """
     topic, numbers = ats[0].topic, [at.partition for at in ats]
-    late: SecondLook | None = None
+    late: ConfirmingRead | None = None
 
     def of_leaders() -> _Answer:
         nonlocal late
         while True:
             found = _of_leaders_now(admin, topic, numbers, question)
             if late is None and admin.waited_lately():
-                late = SecondLook(timing.current().metadata_lag, doing)
+                late = ConfirmingRead(timing.current().metadata_lag, doing)
             if late is None or not late.again("a broker answered late"):
                 return found
             admin.forget_leaders(topic)

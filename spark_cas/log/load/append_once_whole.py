@@ -29,7 +29,7 @@ from spark_cas.log.load.append_once_records import checked_offset, chunk_of, fou
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.load.require_expected import mismatches_now
 from spark_cas.log.load.whole_load import abort_group, is_committed, undecided_progress
-from spark_cas.log.patience import Wait, yielding_after
+from spark_cas.log.patience import Wait, cap_wait_on_others
 
 _DOING = "appending to several partitions"
 _PAUSE_SHARE = 1.5
@@ -139,7 +139,7 @@ def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_secon
     found: dict[int, Appended] = {}
     results: list[PartitionResult] = []
     for partition, chunk in chunks.items():
-        with yielding_after(holding_seconds if results else math.inf):
+        with cap_wait_on_others(holding_seconds if results else math.inf):
             outcome, result = _append_to(log, plan, partition, chunk)
         if isinstance(outcome, Fenced):
             raise error_of(outcome, partition)
@@ -152,7 +152,7 @@ def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_secon
         found[partition] = outcome
         results.append(result)
     only_named = [each for each in plan.named if each not in chunks]
-    with yielding_after(holding_seconds):
+    with cap_wait_on_others(holding_seconds):
         refused = mismatches_now(log, plan, only_named, {})
         if not refused:
             try:

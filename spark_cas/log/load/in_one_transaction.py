@@ -7,7 +7,7 @@ from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.whole_load import decide_group, is_committed
-from spark_cas.log.patience import SecondLook, Wait
+from spark_cas.log.patience import ConfirmingRead, Wait
 
 _DOING = "loading as a whole"
 
@@ -59,7 +59,7 @@ def in_one_transaction(
 
 def _is_committed_soon(log: Backend, plan: Plan, seconds: float) -> bool:
     pause = timing.current().group_retry_pause
-    wait = SecondLook(seconds, f"waiting for another run of job {plan.told_as}", pause)
+    wait = ConfirmingRead(seconds, f"waiting for another run of job {plan.told_as}", pause)
     while not is_committed(log, plan):
         if not wait.again("it is not committed"):
             return False

@@ -202,7 +202,7 @@ def test_known_topic_is_not_missing_after_one_read(proxied, unheard, ask):
 
 
 def test_creator_learns_at_once_that_the_topic_is_missing(proxied, monkeypatch):
-    monkeypatch.setattr(asking, "SecondLook", pytest.fail)
+    monkeypatch.setattr(asking, "ConfirmingRead", pytest.fail)
     with KafkaLog(spec_of(proxied.direct, f"t-{os.urandom(4).hex()}")) as log:
         with pytest.raises(LogNotFoundError):
             log.layout_now()

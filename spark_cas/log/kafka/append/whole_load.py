@@ -34,7 +34,7 @@ from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.topic_settings import require_planned
-from spark_cas.log.patience import anew, within
+from spark_cas.log.patience import fresh_deadline, within
 
 _NOTHING = "Nothing of the load is visible."
 
@@ -251,7 +251,7 @@ class WholeAppends:
             self._fence.instance.commit()
         except KafkaException as error:
             # Determine the outcome under a fresh deadline.
-            with anew(self._spec.patience_seconds):
+            with fresh_deadline(self._spec.patience_seconds):
                 return self._resolved(wanted, error)
         self._forget()
         for each in entries:

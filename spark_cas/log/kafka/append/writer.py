@@ -26,7 +26,7 @@ from spark_cas.log.kafka.client.codes import NOT_FOUND, TOO_LARGE, Meaning, mean
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import to_append
 from spark_cas.log.kafka.topic_settings import require_planned
-from spark_cas.log.patience import Wait, anew, within
+from spark_cas.log.patience import Wait, fresh_deadline, within
 
 _TRIES = 6
 """An append fails after this many attempts in which other writers interleaved and then aborted."""
@@ -166,7 +166,7 @@ class PartitionWriter:
             self._fence.instance.commit()
         except KafkaException as error:
             # Determine the outcome under a fresh deadline.
-            with anew(self._spec.patience_seconds):
+            with fresh_deadline(self._spec.patience_seconds):
                 return self._resolve(attempt, sent, error)
         return self._acknowledge(attempt, sent, bounds)
 

@@ -11,17 +11,17 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.codes import UNANSWERED, UNREACHABLE, passes
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import Right
-from spark_cas.log.patience import SecondLook, Wait
+from spark_cas.log.patience import ConfirmingRead, Wait
 
-_SECOND_LOOK_SHARE = 0.5
+_CONFIRMING_SHARE = 0.5
 """The share of the request timeout that confirming reads take."""
 
 Answer = TypeVar("Answer")
 
 
-def second_look(admin: Admin, doing: str) -> SecondLook:
+def second_look(admin: Admin, doing: str) -> ConfirmingRead:
     """Return a confirming read, to verify a final answer of one broker: it may have stale metadata."""
-    return SecondLook(_SECOND_LOOK_SHARE * admin.request_seconds, doing)
+    return ConfirmingRead(_CONFIRMING_SHARE * admin.request_seconds, doing)
 
 
 def looked_for(admin: Admin, topic: str, look: Callable[[], Answer], *, made: bool = False) -> Answer:
@@ -33,7 +33,7 @@ def looked_for(admin: Admin, topic: str, look: Callable[[], Answer], *, made: bo
     Raises:
         LogNotFoundError: No retry returned the topic.
     """
-    wait: SecondLook | None = None
+    wait: ConfirmingRead | None = None
     while True:
         try:
             found = look()
@@ -48,12 +48,12 @@ def looked_for(admin: Admin, topic: str, look: Callable[[], Answer], *, made: bo
             return found
 
 
-def _look_for_it_again(admin: Admin, topic: str, *, made: bool) -> SecondLook | None:
+def _look_for_it_again(admin: Admin, topic: str, *, made: bool) -> ConfirmingRead | None:
     doing = f"looking for topic {topic}"
     if topic in admin.seen:
         return second_look(admin, doing)
     # A misspelled topic name is reported after this time.
-    return SecondLook(timing.current().metadata_lag, doing) if made or admin.waited_lately() else None
+    return ConfirmingRead(timing.current().metadata_lag, doing) if made or admin.waited_lately() else None
 
 
 def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right) -> Answer:
