@@ -406,7 +406,7 @@ _SPARK_PREFIXES = (
 _OWN = rf"\[(?P<kind>{'|'.join(ErrorKind)})\] (?P<line>[^\n]*)"
 _AT_START = re.compile(_OWN)
 _IN_PYTHON = re.compile(rf"(?:{'|'.join(_SPARK_PREFIXES)})*?Traceback \(most recent call last\):\n")
-_AFTER_PREFIXES = re.compile(rf"(?:{'|'.join(_SPARK_PREFIXES)})*spark_cas(?:\.\w+)+: {_OWN}")
+_AFTER_PREFIXES = re.compile(rf"(?:{'|'.join(_SPARK_PREFIXES)})+spark_cas(?:\.\w+)+: {_OWN}")
 
 
 def error_from_text(text: str) -> ConditionalLogError | None:
