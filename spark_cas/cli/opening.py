@@ -106,4 +106,4 @@ def naming(spec: AnySpec) -> Iterator[None]:
     except LogError as error:
         if is_named(spec.url, error.message):
             raise
-        raise type(error)(f"{error.message} The log is {spec.url}.") from None
+        raise error.with_message(f"{error.message} The log is {spec.url}.") from None

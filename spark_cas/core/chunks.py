@@ -122,12 +122,16 @@ class ChunkBuffer:
             raise RecordTooLargeError(
                 f"row {first_row + row} of partition {self._partition} takes {sizes[row]} bytes, and the log takes "
                 f"records of at most {most} bytes ({self._limits.max_record_setting}). Nothing of its chunk was "
-                f"appended. Raise that setting, or make the record smaller."
+                f"appended. Raise that setting, or make the record smaller.",
+                partition=self._partition,
+                row=first_row + row,
             )
         if largest > self._limits.max_bytes:
             row = int(np.argmax(sizes > self._limits.max_bytes))
             raise RecordTooLargeError(
                 f"row {first_row + row} of partition {self._partition} takes {sizes[row]} bytes, and a chunk may "
                 f"hold {self._limits.max_bytes}. Raise the limit of bytes per chunk (at most 64 MiB), or make the "
-                f"record smaller."
+                f"record smaller.",
+                partition=self._partition,
+                row=first_row + row,
             )

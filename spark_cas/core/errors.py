@@ -40,15 +40,18 @@
             ├── TransactionEndedError
             └── UndecidedError
 
-Spark passes only the text of an error to the user. Each text therefore begins with the kind in brackets, and
-`error_from_text` returns the error. Existing kinds are never renamed.
+Spark passes only the text of an error to the user. Each text is therefore one line ``[KIND] message {fields}``, and
+`error_from_text` returns the error. The fields are JSON without spaces, and are missing if there are none. A value
+that the message quotes can be neither the kind nor a field. Existing kinds and fields are never renamed.
 """
 
+import json
 import re
+from collections.abc import Mapping
+from contextlib import suppress
+from copy import copy
 from enum import StrEnum
-from typing import ClassVar
-
-from spark_cas.core.appended_rows import rows_in
+from typing import Any, ClassVar, Self, TypedDict, Unpack, cast
 
 
 class ErrorKind(StrEnum):
@@ -85,22 +88,61 @@ class ErrorKind(StrEnum):
     UNREADABLE_RECORD = "UNREADABLE_RECORD"
 
 
+class Fields(TypedDict, total=False):
+    """The fields of `ConditionalLogError`."""
+
+    partition: int | None
+    row: int | None
+    offset: int | None
+    expected_offset: int | None
+    actual_offset: int | None
+    job: str | None
+    appended_rows: Mapping[Any, Any] | None
+    next_offsets: Mapping[Any, Any] | None
+
+
 class ConditionalLogError(Exception):
-    """Any error of spark_cas. ``message`` has the values expected and found, and the fix."""
+    """Any error of spark_cas. ``message`` has the fix. A field is None if the error does not have it."""
 
     kind: ClassVar[ErrorKind]
+    partition: int | None = None
+    """The partition of the log."""
+    row: int | None = None
+    """The number of the row in its partition, among the rows of the job."""
+    offset: int | None = None
+    """The offset of the record that the error reports."""
+    expected_offset: int | None = None
+    actual_offset: int | None = None
+    """The offset found instead of the expected one: the end of the partition, or the record in the way."""
+    job: str | None = None
+    appended_rows: Mapping[Any, Any] | None = None
+    """The rows that a failed write appended, by partition. For a load of several topics, by topic and partition."""
+    next_offsets: Mapping[Any, Any] | None = None
+    """The expected offsets to run the same job with, with the same keys."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, **fields: Unpack[Fields]) -> None:
         super().__init__(message)
         self.message = message
-
-    def __str__(self) -> str:
-        return f"[{self.kind}] {self.message}"
+        vars(self).update(fields)
 
     @property
-    def appended_rows(self) -> dict[int, int] | None:
-        """The rows that a failed write appended, by partition; None if the message does not report them."""
-        return rows_in(self.message)
+    def fields(self) -> Fields:
+        """The fields that the error has."""
+        each = {name: getattr(self, name) for name in Fields.__annotations__}
+        return cast("Fields", {name: value for name, value in each.items() if value is not None})
+
+    def with_message(self, message: str, **fields: Unpack[Fields]) -> Self:
+        """Return the same error with another message, and with other values of some fields."""
+        error = copy(self)
+        error.args, error.message = (message,), message
+        vars(error).update(fields)
+        return error
+
+    def __str__(self) -> str:
+        text = f"[{self.kind}] {' '.join(self.message.splitlines())}"
+        if not self.fields and not text.endswith("}"):
+            return text
+        return f"{text} {json.dumps(self.fields, separators=(',', ':')).replace(' ', _SPACE)}"
 
 
 class RefusedError(ConditionalLogError):
@@ -148,8 +190,8 @@ class NotLeaderError(RefusedError):
 
     kind = ErrorKind.NOT_LEADER
 
-    def __init__(self, message: str, leader: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, leader: str | None = None, **fields: Unpack[Fields]) -> None:
+        super().__init__(message, **fields)
         self.leader = leader
         """The presumed address of the leader; None if it is not known."""
 
@@ -159,8 +201,8 @@ class VersionMismatchError(RefusedError):
 
     kind = ErrorKind.VERSION_MISMATCH
 
-    def __init__(self, message: str, key: bytes = b"", actual: int | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, key: bytes = b"", actual: int | None = None, **fields: Unpack[Fields]) -> None:
+        super().__init__(message, **fields)
         self.key = key
         self.actual = actual
         """The version that the key has; None when it is absent."""
@@ -293,17 +335,9 @@ class ChunkDamagedError(LogError):
 
 
 class UnreadableRecordError(LogError):
-    """A record of another producer has a value that a requested column cannot represent.
-
-    ``partition`` and ``offset`` are -1 in an error of another process. Its text names them.
-    """
+    """A record of another producer has a value that a requested column cannot represent."""
 
     kind = ErrorKind.UNREADABLE_RECORD
-
-    def __init__(self, message: str, partition: int = -1, offset: int = -1) -> None:
-        super().__init__(message)
-        self.partition = partition
-        self.offset = offset
 
 
 class StorageError(LogError):
@@ -337,6 +371,8 @@ def _leaves(base: type[ConditionalLogError]) -> dict[ErrorKind, type[Conditional
 ERRORS_BY_KIND = _leaves(ConditionalLogError)
 
 
+_SPACE = "\\u0020"
+"""A space in JSON, so that the fields are the last word of a text."""
 _STAGE_FAILED = (
     r"Job aborted due to stage failure: Task \d+ in stage [\d.]+ failed \d+ times, most recent failure: "
     r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^()\n]*\): "
@@ -367,21 +403,47 @@ _SPARK_PREFIXES = (
     # The frames of a traceback are indented. The exception follows them.
     r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+",
 )
-_OWN = rf"\[(?P<kind>{'|'.join(ErrorKind)})\] (?P<message>[^\n]*)"
+_OWN = rf"\[(?P<kind>{'|'.join(ErrorKind)})\] (?P<line>[^\n]*)"
 _AT_START = re.compile(_OWN)
 _IN_PYTHON = re.compile(rf"(?:{'|'.join(_SPARK_PREFIXES)})*?Traceback \(most recent call last\):\n")
-_AFTER_PREFIXES = re.compile(rf"(?:{'|'.join(_SPARK_PREFIXES)})*spark_cas(?:\.\w+)+: {_OWN}")
+_AFTER_PREFIXES = re.compile(rf"(?:{'|'.join(_SPARK_PREFIXES)})+spark_cas(?:\.\w+)+: {_OWN}")
 
 
 def error_from_text(text: str) -> ConditionalLogError | None:
     """Return the error that the text of an exception contains, None if it contains none.
 
-    The text is that of an error of this package, or of a Spark exception that wraps one. Only known prefixes of Spark
-    and the class name may precede the error. A code in brackets elsewhere, such as in an input row that Spark quotes,
-    does not match.
+    The text is that of an error of this package, or of a Spark exception that wraps one.
     """
-    found = _AT_START.match(text) or _AFTER_PREFIXES.match(text)
-    return ERRORS_BY_KIND[ErrorKind(found["kind"])](found["message"]) if found else None
+    return _error_of(_AT_START.match(text)) or wrapped_error(text)
+
+
+def wrapped_error(text: str) -> ConditionalLogError | None:
+    """Return the error that a Spark exception with this text wraps, None if it wraps none.
+
+    Only known prefixes of Spark and the class name may precede the error. A code in brackets elsewhere, such as in an
+    input row that Spark quotes, does not match.
+    """
+    return _error_of(_AFTER_PREFIXES.match(text))
+
+
+def error_from_line(kind: str, line: str) -> ConditionalLogError:
+    """Return the error of this kind from the rest of its text. Raises ValueError if there is no such kind."""
+    error, (message, _, last) = ERRORS_BY_KIND[ErrorKind(kind)], line.rpartition(" ")
+    if last.startswith("{"):
+        with suppress(ValueError):
+            fields = json.loads(last, object_pairs_hook=_with_numbers)
+            if fields.keys() <= Fields.__annotations__.keys():
+                return error(message, **fields)
+    return error(line)
+
+
+def _error_of(found: re.Match[str] | None) -> ConditionalLogError | None:
+    return found and error_from_line(found["kind"], found["line"])
+
+
+def _with_numbers(pairs: list[tuple[str, Any]]) -> dict[str | int, Any]:
+    """Return the entries of a JSON object. Keys that are partitions are numbers."""
+    return {int(key) if re.fullmatch("0|[1-9][0-9]*", key) else key: value for key, value in pairs}
 
 
 def has_traceback(text: str) -> bool:

@@ -21,10 +21,12 @@ def check_keys(keys: pa.Array, claims: pa.Array, first_row: int) -> None:
     rows, _ = given_claims(claims)
     wrong = np.flatnonzero(pc.is_null(keys.take(pa.array(rows))).to_numpy(zero_copy_only=False))
     if len(wrong):
+        row = first_row + int(rows[wrong[0]])
         raise ExpectedOffsetError(
-            f"row {first_row + int(rows[wrong[0]])} of the partition has no key, and expects (with compare=key) that "
+            f"row {row} of the partition has no key, and expects (with compare=key) that "
             f"nothing happened to its key. Nothing of its chunk was appended. Give it a key, or null in the column "
-            f"expected_offset, which asks for no check."
+            f"expected_offset, which asks for no check.",
+            row=row,
         )
 
 

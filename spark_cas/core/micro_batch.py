@@ -57,20 +57,26 @@ def batch_so_far(batch: Batch, job: str, partition: int, progress: Progress | No
             f"in the log, and now query {batch.query} writes batch {batch.id} under this name. Nothing of it was "
             f"appended there. If two queries have one job name, give each its own. If the checkpoint was deleted or "
             f"replaced, restore it. Or give the query another job name, and start its source after the rows that the "
-            f"log has. Otherwise it appends these rows again."
+            f"log has. Otherwise it appends these rows again.",
+            partition=partition,
+            job=job,
         )
     if held.id > batch.id:
         raise CheckpointMismatchError(
             f"partition {partition}: the log holds batch {held.id} of job {job!r}, and the query now writes batch "
             f"{batch.id}: its checkpoint is older than the log, or was reset. Nothing of the batch was appended "
             f"there. The batch is not skipped, because its rows may be others than before. Restore the newest "
-            f"checkpoint. Or give the query another job name, and start its source after the rows that the log has."
+            f"checkpoint. Or give the query another job name, and start its source after the rows that the log has.",
+            partition=partition,
+            job=job,
         )
     if held.id < batch.id and not held.complete:
         raise CheckpointMismatchError(
             f"partition {partition}: the log holds {held.rows} rows of batch {held.id} of job {job!r}, and lacks the "
             f"others, but the query already writes batch {batch.id}. Nothing of that was appended there. Restore "
-            f"the checkpoint whose next batch is {held.id}, so that the query completes it first."
+            f"the checkpoint whose next batch is {held.id}, so that the query completes it first.",
+            partition=partition,
+            job=job,
         )
     return held if held.id == batch.id else new
 

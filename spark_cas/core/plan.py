@@ -301,7 +301,8 @@ def rejoin(first: Plan, wanted: ExpectedOffsets, progress: tuple[Progress | None
             was, again = "with", "without naming expected offsets, or with those to go on from"
         raise JobMismatchError(
             f"job {first.told_as!r} was planned {was} expected offsets and cannot be continued the other way. "
-            f"Nothing was appended now. Run it again as it was planned: {again}."
+            f"Nothing was appended now. Run it again as it was planned: {again}.",
+            job=first.told_as,
         )
     replaced = tuple(
         Replacement(

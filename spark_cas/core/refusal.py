@@ -1,15 +1,13 @@
 """Convert the outcome of an append to an error with a message for the user."""
 
-import json
-import re
 from collections.abc import Mapping
 from typing import assert_never
 
-from spark_cas.core.appended_rows import without_sentence
 from spark_cas.core.errors import (
     ConditionalLogError,
     ConflictError,
     FencedError,
+    Fields,
     LayoutChangedError,
     ProgressLostError,
     StorageError,
@@ -54,8 +52,12 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
             return ConflictError(
                 f"partition {partition}: expected offset {expected} to be the end, but the log ends at "
                 f"{actual}: another writer appended.{trimmed} Nothing of this chunk was appended. Read the "
-                f"new records from offset {max(expected, start_offset)} on, then write with expected offsets "
-                f'{{"{partition}": {actual}}}.'
+                f"new records from offset {max(expected, start_offset)} on, then write with expected offset "
+                f"{actual}.",
+                partition=partition,
+                expected_offset=expected,
+                actual_offset=actual,
+                next_offsets={partition: actual},
             )
         case RowConflict():
             return _row_error(outcome, partition)
@@ -65,81 +67,78 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
             return TruncatedError(
                 f"partition {partition}: expected offset {expected}, but the log ends at {actual}: the log "
                 f"lost records that the writer read. Nothing of this chunk is in the log. Find the cause before you "
-                f"write again."
+                f"write again.",
+                partition=partition,
+                expected_offset=expected,
+                actual_offset=actual,
             )
         case Fenced(by):
-            who = f" ({by})" if by else ""
+            writer = f" ({by})" if by else ""
             return FencedError(
-                f"partition {partition}: a newer writer of the same job{who} is active. Nothing of this "
-                f"chunk was appended. Wait until the other writer ends, or run the same job again later."
+                f"partition {partition}: a newer writer of the same job{writer} is active. Nothing of this "
+                f"chunk was appended. Wait until the other writer ends, or run the same job again later.",
+                partition=partition,
             )
         case ProgressLost(job):
             return ProgressLostError(
                 f"partition {partition}: job {job!r} began, but its recorded progress is lost, and without "
                 f"expected offsets its rows cannot be found. Nothing of this chunk was appended. Compare the log "
-                f"with the input, then load the missing rows under a new job name."
+                f"with the input, then load the missing rows under a new job name.",
+                partition=partition,
+                job=job,
             )
         case LayoutChanged(planned, actual):
             return LayoutChangedError(
                 f"partition {partition}: the rows were planned for layout epoch {planned}, and an expansion "
                 f"changes the log to epoch {actual}. Nothing of this chunk was appended. Visible rows of the job "
-                f"stay. {AFTER_EXPANSION}"
+                f"stay. {AFTER_EXPANSION}",
+                partition=partition,
             )
         case Unknown(cause):
             return UnknownOutcomeError(
                 f"partition {partition}: the commit status of the last chunk is unknown: {cause}. "
-                f"Run the same job again. It reads the ledger before it writes, so no row is appended twice."
+                f"Run the same job again. It reads the ledger before it writes, so no row is appended twice.",
+                partition=partition,
             )
     assert_never(outcome)
 
 
 def mismatch_error(
-    found: Mapping[int, Conflict | Truncated], onward: Mapping[int, int | None], told: str
+    job: str, mismatches: Mapping[int, Conflict | Truncated], next_offsets: Mapping[int, int | None], rows_in_log: str
 ) -> ConditionalLogError:
     """Return one error for all partitions whose end offset does not match.
 
     Args:
-        found: The conflict of each such partition.
-        onward: The expected offsets to resume with, by partition.
-        told: A sentence that reports the rows of the job in the log.
+        job: The job name.
+        mismatches: The conflict of each such partition.
+        next_offsets: The expected offsets to resume with, by partition.
+        rows_in_log: A sentence that reports the rows of the job in the log.
     """
-    lost = {partition: each for partition, each in found.items() if isinstance(each, Truncated)}
+    lost = {partition: each for partition, each in mismatches.items() if isinstance(each, Truncated)}
     if lost:
         each_lost = "; ".join(
             f"partition {partition}: expected offset {each.expected}, but the log ends at {each.actual}"
             for partition, each in sorted(lost.items())
         )
         return TruncatedError(
-            f"{each_lost}: the log lost records that the writer read. {told} Find the cause before you write again."
+            f"{each_lost}: the log lost records that the writer read. {rows_in_log} Find the cause before you write "
+            f"again.",
+            **_fields(job, lost),
         )
-    each_found = "; ".join(
+    each_conflict = "; ".join(
         f"partition {partition}: expected offset {each.expected} to be the end, but the log ends at {each.actual}"
         f"{_trimmed(each)}"
-        for partition, each in sorted(found.items())
+        for partition, each in sorted(mismatches.items())
         if isinstance(each, Conflict)
     )
     return ConflictError(
-        f"{each_found}: another writer appended. {told} Read the new records, then run the same job again with "
-        f"expected offsets {json.dumps(onward)}."
+        f"{each_conflict}: another writer appended. {rows_in_log} Read the new records, then run the same job again "
+        f"with the expected offsets in next_offsets.",
+        **_fields(job, mismatches, next_offsets),
     )
 
 
-def offsets_to_go_on(message: str) -> str | None:
-    """Return the offsets to resume with from the text of a `mismatch_error`, as JSON."""
-    found = re.search(r"expected offsets (\{[^{}]*\})\.$", without_sentence(message))
-    return found[1] if found else None
-
-
-def refused_at(message: str) -> int | None:
-    """Return the partition of a conflict about its end offset, from the text of the error; None for any other text.
-
-    Conflicts of rows and keys do not match, because no expected offset of a partition resolves them.
-    """
-    found = re.match(r"partition (\d+): expected offset \d+ to be the end", message)
-    return int(found[1]) if found else None
-
-
-def told_rows(job: str, rows: int | None) -> str:
+def rows_in_log_text(job: str, rows: int | None) -> str:
     """Return a sentence that reports the rows in the log of a failed job.
 
     Args:
@@ -157,40 +156,62 @@ def not_appended(partition: int, cause: str) -> StorageError:
     """Return the error for a chunk that is not and never becomes visible, although no condition failed."""
     return StorageError(
         f"partition {partition}: nothing of this chunk is in the log: {cause}. Run the same job again. It resumes "
-        f"after its rows in the partition."
+        f"after its rows in the partition.",
+        partition=partition,
     )
 
 
-def _trimmed(found: Conflict) -> str:
-    if found.expected >= found.start_offset:
+def _fields(
+    job: str, mismatches: Mapping[int, Conflict | Truncated], next_offsets: Mapping[int, int | None] | None = None
+) -> Fields:
+    """Return the fields of an error. The partition and its offsets are among them if only one does not match."""
+    fields: Fields = {"job": job, "next_offsets": next_offsets}
+    if len(mismatches) == 1:
+        ((partition, each),) = mismatches.items()
+        fields |= {"partition": partition, "expected_offset": each.expected, "actual_offset": each.actual}
+    return fields
+
+
+def _trimmed(conflict: Conflict) -> str:
+    if conflict.expected >= conflict.start_offset:
         return ""
-    return f" (offsets {found.expected} to {found.start_offset - 1} were trimmed)"
+    return f" (offsets {conflict.expected} to {conflict.start_offset - 1} were trimmed)"
 
 
-def _row_error(found: RowConflict, partition: int) -> ConditionalLogError:
-    why = "another writer appended, or the row's number is too low"
-    if found.expected > found.actual:
-        lost = "the log lost records that the writer read, or " if found.truncated else ""
-        why = f"{lost}the row's number is too high"
-    kind = TruncatedError if found.truncated else ConflictError
+def _row_error(conflict: RowConflict, partition: int) -> ConditionalLogError:
+    cause = "another writer appended, or the row's number is too low"
+    if conflict.expected > conflict.actual:
+        lost = "the log lost records that the writer read, or " if conflict.truncated else ""
+        cause = f"{lost}the row's number is too high"
+    kind = TruncatedError if conflict.truncated else ConflictError
     return kind(
-        f"partition {partition}: row {found.row} of the job expects offset {found.expected}, but would get "
-        f"{found.actual}: {why}. Nothing of its chunk was appended. Read the new records, number the rows after them "
-        f"in the same order, then run the same job again."
+        f"partition {partition}: row {conflict.row} of the job expects offset {conflict.expected}, but would get "
+        f"{conflict.actual}: {cause}. Nothing of its chunk was appended. Read the new records, number the rows after "
+        f"them in the same order, then run the same job again.",
+        partition=partition,
+        row=conflict.row,
+        expected_offset=conflict.expected,
+        actual_offset=conflict.actual,
     )
 
 
-def _key_error(found: KeyConflict, partition: int) -> ConditionalLogError:
-    why = (
+def _key_error(conflict: KeyConflict, partition: int) -> ConditionalLogError:
+    cause = (
         "this cannot be proven: retention or compaction may have removed records, or this user may not read the "
         "topic's settings (ACL DescribeConfigs)"
     )
-    if found.actual is not None:
-        why = (
-            f"it has one at {found.actual}: another writer changed the key, or this job did and its progress is lost"
+    if conflict.actual is not None:
+        cause = (
+            f"it has one at {conflict.actual}: another writer changed the key, or this job did and its progress is "
+            f"lost"
         )
     return ConflictError(
-        f"partition {partition}: row {found.row} of the job expects that key {found.key} has no record from "
-        f"offset {found.expected} on, but {why}. Nothing of its chunk was appended. Read the keys again up to offset "
-        f"{found.end_offset}, expect this offset for rows that are still right, and run the same job again."
+        f"partition {partition}: row {conflict.row} of the job expects that key {conflict.key} has no record from "
+        f"offset {conflict.expected} on, but {cause}. Nothing of its chunk was appended. Read the keys again up to "
+        f"offset {conflict.end_offset}, expect this offset for rows that are still right, and run the same job "
+        f"again.",
+        partition=partition,
+        row=conflict.row,
+        expected_offset=conflict.expected,
+        actual_offset=conflict.actual,
     )

@@ -1,11 +1,10 @@
 """The rejection of a run by one of its tasks."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Self
 
-from spark_cas.core.appended_rows import with_sentence
-from spark_cas.core.errors import ERRORS_BY_KIND, ConditionalLogError, ErrorKind, FormatError
+from spark_cas.core.errors import ConditionalLogError, ErrorKind, FormatError, error_from_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +13,18 @@ class Rejection:
 
     kind: str
     message: str
+    """The text of the error after its kind, with its fields."""
     partitions: tuple[int, ...]
     """The log partitions of the rows that the task had read before the error."""
 
-    def error(self, message: str | None = None) -> ConditionalLogError:
-        """Return the error of this kind, with another message if one is given."""
-        return ERRORS_BY_KIND[ErrorKind(self.kind)](self.message if message is None else message)
+    @classmethod
+    def of(cls, error: ConditionalLogError, partitions: tuple[int, ...]) -> Self:
+        """Return the rejection of a task by this error."""
+        return cls(error.kind, str(error).removeprefix(f"[{error.kind}] "), partitions)
+
+    def error(self) -> ConditionalLogError:
+        """Return the error with its fields."""
+        return error_from_line(self.kind, self.message)
 
 
 def rejection_to_json(rejection: Rejection) -> str:
@@ -38,8 +43,3 @@ def rejection_from_json(text: str) -> Rejection:
             "the record of a cancelled run is not in the format of this spark_cas. A newer version may have written "
             "it."
         ) from None
-
-
-def with_appended_rows(error: ConditionalLogError, rows: Mapping[int, int]) -> ConditionalLogError:
-    """Return the error with a last sentence that reports the rows which the run appended, by partition."""
-    return type(error)(with_sentence(error.message, rows))

@@ -57,7 +57,9 @@ def check_rising(claims: pa.Array, first_row: int, above: int = NO_CHECK) -> int
         raise ExpectedOffsetError(
             f"row {first_row + row} of the partition expects offset {found}, and a row before it expects {least}: "
             f"offsets rise from row to row. Nothing of its chunk was appended. Number the rows of a partition in "
-            f"their order; spark_cas.route sorts them by {COLUMN} unless it is given another order."
+            f"their order; spark_cas.route sorts them by {COLUMN} unless it is given another order.",
+            row=first_row + row,
+            expected_offset=found,
         )
     return int(expected[-1]) if len(rows) else above
 
@@ -70,9 +72,12 @@ def check_claim_values(claims: pa.Array, first_row: int) -> None:
     values = claims.fill_null(NO_CHECK).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(values < NO_CHECK)
     if len(wrong):
+        row, expected = first_row + int(wrong[0]), int(values[wrong[0]])
         raise ExpectedOffsetError(
-            f"row {first_row + int(wrong[0])} of the partition expects offset {int(values[wrong[0]])}. Nothing of "
-            f"its chunk was appended. Give an offset from 0 on, or null or -1 for no check."
+            f"row {row} of the partition expects offset {expected}. Nothing of its chunk was appended. Give an "
+            f"offset from 0 on, or null or -1 for no check.",
+            row=row,
+            expected_offset=expected,
         )
 
 

@@ -50,10 +50,16 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False) -> i
     plans = [plan for plan in map(log.plan, names) if plan is not None]
     for plan in plans:
         if plan.job == job and _owner(plan) != job:
-            raise OptionError(f"job {job!r} is a part of job {_owner(plan)!r}. Nothing was removed. Name that job.")
+            raise OptionError(
+                f"job {job!r} is a part of job {_owner(plan)!r}. Nothing was removed. Name that job.",
+                job=job,
+            )
     own = [plan for plan in plans if _owner(plan) == job]
     if not own:
-        raise OptionError(f"the log knows no job {job!r}. Nothing was removed; 'spark-cas describe' lists all jobs.")
+        raise OptionError(
+            f"the log knows no job {job!r}. Nothing was removed; 'spark-cas describe' lists all jobs.",
+            job=job,
+        )
     kept = _kept(log, job, own)
     if not force:
         _require_safe(kept, now_ms)
@@ -139,7 +145,8 @@ def _require_safe(kept: Kept, now_ms: int) -> None:
         raise OptionError(
             f"job {job!r} was at work within the last hour, and a task that its driver lost sight of may still be: "
             f"without what is recorded it could append its rows a second time. Nothing was removed. Do it an hour "
-            f"after the job ended, or now with --force if you know that none of its tasks runs."
+            f"after the job ended, or now with --force if you know that none of its tasks runs.",
+            job=job,
         )
     else:
         return

@@ -24,6 +24,8 @@ def read_leniently(
                 yield base_offset, records
                 next_offset = base_offset + records.num_rows
         except UnreadableRecordError as error:
+            if error.offset is None:
+                raise
             yield from log.read(partition, OffsetRange(next_offset, error.offset), columns)
             next_offset = error.offset + 1
             yield from log.read(partition, OffsetRange(error.offset, next_offset), without_headers)

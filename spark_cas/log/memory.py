@@ -157,7 +157,8 @@ class MemoryLog(Backend):
             if not wait.again("what lies ahead is not decided"):
                 raise UndecidedError(
                     f"partition {partition}: a load that appends as a whole did not come to its end. Nothing of this "
-                    f"chunk is in the log. Run the same job again once that one is complete."
+                    f"chunk is in the log. Run the same job again once that one is complete.",
+                    partition=partition,
                 )
 
     def _decide(self, group: str, text: str) -> str:

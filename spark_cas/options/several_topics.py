@@ -1,7 +1,6 @@
 """The options of a load whose column `topic` names the topic of each row, because no option names one."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
@@ -75,12 +74,17 @@ def of_topic(topic: str) -> Iterator[None]:
     try:
         yield
     except ConditionalLogError as error:
-        raise type(error)(message_of_topic(topic, error)) from None
+        raise error_of_topics({topic: error}) from None
 
 
-def message_of_topic(topic: str, error: ConditionalLogError) -> str:
-    """Return the message of an error with the name of its topic, also in the expected offsets that it recommends."""
-    return f"topic {topic}: " + re.sub(r"(expected offsets )(\{[^{}]*\})", rf'\1{{"{topic}": \2}}', error.message)
+def error_of_topics(errors: Mapping[str, ConditionalLogError]) -> ConditionalLogError:
+    """Return the first of these errors, with the messages of all. Rows and offsets are by topic, then partition."""
+    first = next(iter(errors.values()))
+    messages = [f"[{error.kind}] topic {topic}: {error.message}" for topic, error in errors.items()]
+    message = " ".join(messages).removeprefix(f"[{first.kind}] ")
+    rows = {topic: error.appended_rows for topic, error in errors.items() if error.appended_rows is not None}
+    offsets = {topic: error.next_offsets for topic, error in errors.items() if error.next_offsets is not None}
+    return first.with_message(message, appended_rows=rows or None, next_offsets=offsets or None)
 
 
 def _check_name(topic: str) -> None:

@@ -1,5 +1,6 @@
 """Bulk load: append files to a log exactly once. A rerun resumes the load, or reports that it is complete."""
 
+import json
 import shlex
 import sys
 import time
@@ -21,7 +22,6 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.plan_json import completion_from_json
-from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.load.planning import require_same_kind
@@ -232,10 +232,10 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
         report = _failed(plain, request, time.monotonic() - began, before, started=bool(sessions))
         if isinstance(plain, LogError) and not is_named(report.log, plain.message):
             tell(console, f"the log is {report.log}", "red")
-        onward = offsets_to_go_on(plain.message) if isinstance(plain, ConflictError) else None
-        if onward is not None:
+        if isinstance(plain, ConflictError) and plain.next_offsets is not None:
             named = f"--job {request.job} " if request.job_is_fresh else ""
-            line = f"to go on, add to the same command: {named}--expected-offsets {shlex.quote(onward)}"
+            offsets = shlex.quote(json.dumps(plain.next_offsets))
+            line = f"to go on, add to the same command: {named}--expected-offsets {offsets}"
             tell(console, line, "yellow")
         return report
 

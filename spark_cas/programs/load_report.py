@@ -92,6 +92,8 @@ class LoadReport:
     error: str | None = None
     """Stable token or class name of the error."""
     message: str | None = None
+    next_offsets: Mapping[int, int | None] | None = None
+    """Expected offsets for the next run of the job, if another writer's records rejected this one."""
 
     @property
     def rows(self) -> int | None:
@@ -271,9 +273,10 @@ def failed_report(
         started: Whether the run started Spark. Before that, it appends nothing.
     """
     complete = held is not None and held.complete
+    own = error if isinstance(error, ConditionalLogError) else None
     appended: Mapping[int, int] | None = None if started else {}
-    if started and isinstance(error, ConditionalLogError):
-        appended = error.appended_rows
+    if started and own is not None:
+        appended = own.appended_rows
     if appended is None and held is not None and before is not None and not (complete and incomplete_before):
         appended = held.rows_since(before)
     partitions = None if held is None else held.partitions
@@ -290,7 +293,8 @@ def failed_report(
         already_complete=complete and not incomplete_before,
         completed_meanwhile=complete and incomplete_before,
         error=kind_of(error),
-        message=error.message if isinstance(error, ConditionalLogError) else str(error) or None,
+        message=own.message if own else str(error) or None,
+        next_offsets=own.next_offsets if own else None,
     )
 
 

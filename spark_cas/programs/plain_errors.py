@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from spark_cas.core.errors import ConditionalLogError, error_from_text, has_traceback
+from spark_cas.core.errors import ConditionalLogError, has_traceback, wrapped_error
 from spark_cas.programs.exit_codes import RowCountError, UsageError
 
 _RAISED_IN_PYTHON = re.compile(r"^\s*[\w.]*(?:Error|Exception): \S.*$", re.MULTILINE)
@@ -33,7 +33,7 @@ _UNREADABLE = frozenset(
 """Java exceptions for a file that stays unreadable, if Spark has no hint."""
 _NOT_COMPRESSED = re.compile(r"gzip|zip2|stream|header|crc|corrupt|compress", re.IGNORECASE)
 """Pattern in the message of a decompressor's IOException."""
-_RAISED = "[USER_RAISED_EXCEPTION] "
+RAISED = "[USER_RAISED_EXCEPTION] "
 """Prefix of the text of Spark's function raise_error."""
 _CSV_HEADER = "CSV header "
 """Prefix of Spark's message about an unexpected CSV header. The details are on its further lines."""
@@ -48,7 +48,7 @@ def plain_error(error: Exception) -> Exception:
     """
     if isinstance(error, ConditionalLogError | RowCountError | UsageError):
         return error
-    plain = error_from_text(str(error))
+    plain = wrapped_error(str(error))
     if plain is not None:
         return plain
     if has_traceback(str(error)):
@@ -98,7 +98,7 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
         wrong = kind in _UNREADABLE or (kind == "IOException" and bool(_NOT_COMPRESSED.search(causes[-1][1])))
     if not wrong:
         return RuntimeError(said)
-    said = said.removeprefix(_RAISED)
+    said = said.removeprefix(RAISED)
     if file is None:
         return UsageError(said)
     option = "--read-option enforceSchema=true: by place" if text.startswith(_CSV_HEADER) else "--read-option"

@@ -1,18 +1,18 @@
 """Program that copies a log or topic into another as a stream, exactly once and in order per key."""
 
 import argparse
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from spark_cas.core.errors import ErrorKind, UnreadableRecordError
+from spark_cas.core.errors import ErrorKind, error_from_text
 from spark_cas.options.option import ISOLATION_LOAD
 from spark_cas.programs.exit_codes import ExitCode, UsageError
 from spark_cas.programs.load_progress import console_for_people
 from spark_cas.programs.log_argument import name_and_value, options_beside
+from spark_cas.programs.plain_errors import RAISED
 from spark_cas.programs.program import Result, StartSession, parser_of, run
 from spark_cas.spark.reading.stream_offsets import StreamOffsets, between
 
@@ -121,12 +121,6 @@ def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, R
     return ExitCode.COMPLETE, {"status": "copied", "job": given.job, "rows": copied}
 
 
-_LOST_TIMESTAMP = re.compile(
-    rf"\[USER_RAISED_EXCEPTION\] \[{ErrorKind.UNREADABLE_RECORD}\] (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE
-)
-"""The text of the error that `require_timestamps` raises in Spark."""
-
-
 @contextmanager
 def plain_lost_timestamps() -> Iterator[None]:
     """Raise the error of `require_timestamps` as UnreadableRecordError, as Spark raises other errors of this package.
@@ -139,10 +133,11 @@ def plain_lost_timestamps() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        found = _LOST_TIMESTAMP.match(str(error))
-        if found is None:
+        text, _, _ = str(error).partition(" SQLSTATE: ")
+        plain = error_from_text(text.removeprefix(RAISED)) if text.startswith(RAISED) else None
+        if plain is None:
             raise
-        raise UnreadableRecordError(found[1]) from None
+        raise plain from None
 
 
 def require_timestamps(records: "DataFrame") -> "DataFrame":
@@ -155,10 +150,8 @@ def require_timestamps(records: "DataFrame") -> "DataFrame":
     message = functions.format_string(
         f"[{ErrorKind.UNREADABLE_RECORD}] partition %d of topic %s: the record at offset %d has a timestamp that "
         f"Spark cannot hold, so the copy would change it. Copy the topic with a query of your own that gives such "
-        f"records a timestamp.",
-        "partition",
-        "topic",
-        "offset",
+        f'records a timestamp. {{"partition":%d,"offset":%d}}',
+        *("partition", "topic", "offset", "partition", "offset"),
     )
     time = functions.col("timestamp")
     lost = time.isNull() & (functions.col("timestampType") >= 0)

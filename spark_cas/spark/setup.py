@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
 
-from spark_cas.core.errors import ConditionalLogError, SparkSetupError, error_from_text
+from spark_cas.core.errors import ConditionalLogError, SparkSetupError, wrapped_error
 from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.spark.jvm import jvm_of
 from spark_cas.spark.source import ConditionalLogSource
@@ -106,7 +106,7 @@ def collected(log: "DataFrameReader", spark: "SparkSession") -> "list[Row]":
 
 
 @contextmanager
-def own_errors(find: Callable[[str], ConditionalLogError | None] = error_from_text) -> Iterator[None]:
+def own_errors(find: Callable[[str], ConditionalLogError | None] = wrapped_error) -> Iterator[None]:
     """Raise the error of spark_cas that an exception of Spark contains, instead of that exception.
 
     Args:
@@ -124,7 +124,7 @@ def own_errors(find: Callable[[str], ConditionalLogError | None] = error_from_te
 
 
 def _error_in(text: str) -> ConditionalLogError | None:
-    found = error_from_text(text)
+    found = wrapped_error(text)
     if found is not None:
         return found
     no_module = _NO_MODULE.search(text)

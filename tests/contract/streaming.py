@@ -150,8 +150,9 @@ class StreamContract(ContractBase):
     def test_a_batch_without_rows_where_the_log_holds_a_later_one_is_refused(self, backend: Backend) -> None:
         run_all(backend)
         for rows in ({}, {2: ["c0"]}):
-            with pytest.raises(InputChangedError, match=r"partition 1: .* batch 2 .* the replay has none"):
+            with pytest.raises(InputChangedError) as raised:
                 run_batch(backend, 2, rows, run="run-2")
+            assert raised.value.partition == 1
         with pytest.raises(
             CheckpointMismatchError, match=r"partition 0: .* of batch 1 .* written batch 0.* is older"
         ):
@@ -182,7 +183,7 @@ class StreamContract(ContractBase):
         """The first task's partition has no ledger entry of the other query or of the restored checkpoint."""
         for earlier in range(3):
             run_tasks(backend, earlier, {1: [f"r{earlier}"]})
-        with pytest.raises(error, match=rf"partition 1: .* No row of batch {number} was appended now\.$"):
+        with pytest.raises(error, match=rf"partition 1: .* No row of batch {number} was appended now\. "):
             run_tasks(backend, number, {0: ["r3"], 1: ["r1", "r2"]}, query=query, run="run-2")
         assert all_values(backend) == {0: [], 1: ["r0", "r1", "r2"], 2: []}
         run_tasks(backend, 3, {0: ["r3"]}, run="run-3")
@@ -259,14 +260,15 @@ class StreamContract(ContractBase):
     ) -> None:
         limits = replace(WIDE, max_record_bytes=50)
         rows = {0: ["a"], 1: ["b", "x" * 50, "c"]}
-        with pytest.raises(RecordTooLargeError, match=r"row 1 of partition 1 takes \d+ .* at most 50 bytes"):
+        with pytest.raises(RecordTooLargeError) as raised:
             run_batch(backend, 0, rows, limits=limits)
+        assert (raised.value.partition, raised.value.row) == (1, 1)
         assert all_values(backend) == {0: [], 1: [], 2: []}
 
     def test_a_batch_whose_reply_was_lost_is_found_by_the_next_attempt(self, backend: Backend) -> None:
         for call, when in [(1, When.BEFORE), (1, When.AFTER), (1, When.AFTER)]:
             run = FaultyLog(backend, Fault("append", call, when), lose_append_replies=True)
-            with pytest.raises(UnknownOutcomeError, match="the reply was lost"):
+            with pytest.raises(UnknownOutcomeError):
                 run_batch(run, 0, BATCHES[0], expected="end")
         run_batch(backend, 0, BATCHES[0], expected="end")
         assert all_values(backend) == appended(BATCHES[0])
@@ -327,8 +329,9 @@ class StreamContract(ContractBase):
     def test_a_second_task_with_rows_of_the_same_partition_is_refused(self, backend: Backend) -> None:
         run_batch(backend, 0, {0: ["a"]}, task=0)
         run_batch(backend, 1, {0: ["b"]}, task=1)
-        with pytest.raises(NotRoutedError, match=r"two tasks of one write.*spark_cas\.route"):
+        with pytest.raises(NotRoutedError) as raised:
             run_batch(backend, 1, {0: ["c"]}, task=2)
+        assert raised.value.partition == 0
         assert values_in(backend, 0) == ["a", "b"]
 
     def test_a_fenced_attempt_at_a_batch_returns_what_the_other_one_did(self, backend: Backend) -> None:
@@ -338,14 +341,16 @@ class StreamContract(ContractBase):
             (progress,) = job_progress(backend, "stream")
             assert without_end(result.progress) == without_end(progress)
         faulty = FaultyLog(backend, Fault("append", 2, When.BEFORE, partial(overtake, backend, 5)))
-        with pytest.raises(InputChangedError, match="the replay of batch 5 of job 'stream' has other rows"):
+        with pytest.raises(InputChangedError) as raised:
             run_ordered(faulty, 5, {0: [*SORTED[:3], "x", *SORTED[4:]]})
+        assert raised.value.job == "stream"
         assert values_in(backend, 0) == SORTED * 5
 
     def test_a_fenced_attempt_at_a_batch_gives_up_when_the_other_one_is_dead(self, backend: Backend) -> None:
         faulty = FaultyLog(backend, Fault("append", 2, When.BEFORE, partial(killed, backend, 0, LONG)))
-        with pytest.raises(FencedError, match="a newer writer of the same job"):
+        with pytest.raises(FencedError) as raised:
             run_ordered(faulty, 0, LONG, wait=0.0)
+        assert raised.value.partition == 0
         run_ordered(backend, 0, LONG)
         assert values_in(backend, 0) == SORTED
 

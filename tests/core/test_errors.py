@@ -2,13 +2,19 @@ import inspect
 import pickle
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spark_cas.core import errors
-from spark_cas.core.appended_rows import without_sentence
-from spark_cas.core.errors import ERRORS_BY_KIND, ConditionalLogError, ErrorKind, InputError, error_from_text
-from spark_cas.core.outcome import Conflict
-from spark_cas.core.refusal import mismatch_error, offsets_to_go_on
-from spark_cas.core.rejection import with_appended_rows
+from spark_cas.core.errors import (
+    ERRORS_BY_KIND,
+    ConditionalLogError,
+    ErrorKind,
+    Fields,
+    InputError,
+    error_from_text,
+    wrapped_error,
+)
 
 TREE = """
 ConditionalLogError
@@ -88,10 +94,10 @@ def test_the_text_begins_with_the_token(kind: ErrorKind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_error_survives_a_pickle(kind: ErrorKind):
-    error = ERRORS_BY_KIND[kind]("partition 3: naïve “text” [FENCED] inside")
+    error = ERRORS_BY_KIND[kind]("partition 3: naïve “text” [FENCED] inside", partition=3, next_offsets={3: None})
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     assert type(again) is type(error)
-    assert (again.args, again.message, str(again)) == (error.args, error.message, str(error))
+    assert (again.args, again.fields, str(again)) == (error.args, error.fields, str(error))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -212,30 +218,57 @@ def test_a_row_of_the_input_is_no_error(text: str, row: str):
 )
 def test_other_texts_hold_no_error(text: str):
     assert error_from_text(text) is None
+    assert wrapped_error(text) is None
 
 
-ROWS = [({0: 5000, 2: 17}, {0: 5000, 2: 17}), ({}, {}), ({1: 0, 7: 1}, {7: 1})]
+def test_a_code_at_the_start_of_another_exception_is_no_wrapped_error():
+    assert wrapped_error("[CONFLICT] partition 0: x") is None
 
 
-@pytest.mark.parametrize(("rows", "expected"), ROWS)
-def test_an_error_carries_the_rows_that_a_run_appended_through_its_text(
-    rows: dict[int, int], expected: dict[int, int]
-):
-    error = with_appended_rows(with_appended_rows(errors.ConflictError(TEXT), {9: 9}), rows)
-    found = error_from_text(f"{SPARK_PREFIXES['commit']}spark_cas.core.errors.ConflictError: {error}{TAIL}")
-    assert found is not None
-    assert found.appended_rows == error.appended_rows == expected
-    assert without_sentence(error.message) == TEXT
+OFFSETS = st.dictionaries(st.integers(0, 2**31), st.none() | st.integers(0, 2**63))
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "partition": st.integers(0),
+        "row": st.integers(0),
+        "offset": st.integers(0),
+        "expected_offset": st.integers(0),
+        "actual_offset": st.integers(0),
+        "job": st.text(),
+        "appended_rows": st.dictionaries(st.integers(0), st.integers(1)),
+        "next_offsets": OFFSETS
+        | st.dictionaries(st.from_regex("[A-Za-z._-][A-Za-z0-9._-]*", fullmatch=True), OFFSETS),
+    },
+)
+MESSAGES = st.lists(st.sampled_from([" ", "x", '{"partition":3}', "{}", "}", "[FENCED]"])).map("".join)
 
 
-@pytest.mark.parametrize("message", [TEXT, "Appended by this run: partition 0: 5 rows. More.", "key b'Appended by'"])
-def test_an_error_without_that_sentence_carries_no_rows(message: str):
-    assert errors.ConflictError(message).appended_rows is None
-    assert without_sentence(message) == message
+@given(message=MESSAGES, fields=FIELDS)
+def test_an_error_carries_its_fields_through_its_text_and_no_quoted_value_changes_them(message: str, fields: Fields):
+    error = errors.ConflictError(message, **fields)
+    for text in (str(error), f"{SPARK_PREFIXES['commit']}spark_cas.core.errors.ConflictError: {error}{TAIL}"):
+        found = error_from_text(text)
+        assert type(found) is errors.ConflictError
+        assert (found.message, found.fields) == (message, fields)
 
 
-def test_the_offsets_to_resume_with_are_found_before_the_sentence():
-    error = mismatch_error({3: Conflict(0, 9, 0)}, {3: 9}, "2 rows are there.")
-    assert (
-        offsets_to_go_on(with_appended_rows(error, {0: 1}).message) == offsets_to_go_on(error.message) == '{"3": 9}'
+def test_the_fields_are_json_at_the_end_of_the_text():
+    error = errors.ConflictError("x.", partition=3, job="a b", appended_rows={}, next_offsets={3: 9, 4: None})
+    assert str(error) == (
+        r'[CONFLICT] x. {"partition":3,"job":"a\u0020b","appended_rows":{},"next_offsets":{"3":9,"4":null}}'
     )
+
+
+def test_the_text_is_one_line():
+    error = errors.SchemaError('the value is a {"partition":3}\nb.', partition=4)
+    found = error_from_text(str(error))
+    assert found is not None
+    assert (found.message, found.partition) == ('the value is a {"partition":3} b.', 4)
+
+
+def test_another_message_keeps_the_error_and_its_other_fields():
+    error = errors.MissingRowsError("x", partition=3, next_offsets={3: 9})
+    found = error.with_message("y", next_offsets=None, appended_rows={})
+    assert type(found) is errors.MissingRowsError
+    assert (found.message, found.args, found.fields) == ("y", ("y",), {"partition": 3, "appended_rows": {}})
+    assert (error.message, error.fields) == ("x", {"partition": 3, "next_offsets": {3: 9}})

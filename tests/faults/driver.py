@@ -76,6 +76,7 @@ def _run(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
         "number": order["number"],
         "error": error,
         "kind": str(kind.kind) if kind else None,
+        "next_offsets": kind.next_offsets if kind else None,
         "failed_tasks": sum(stage.numFailedTasks for stage in stages),
         "failures": [text for stage in stages for text in _failures(context, stage)],
         "stage_attempts": 1 + max((stage.currentAttemptId for stage in stages), default=0),

@@ -1,6 +1,6 @@
 """A driver (Python and JVM) is killed with SIGKILL, and the same command is run again."""
 
-import re
+import json
 from pathlib import Path
 
 import pytest
@@ -117,8 +117,8 @@ def test_another_load_aborts_what_a_driver_that_was_killed_left_undecided(
     refused = driver.write(sources["dead"], log, job="dead", atomic="load")
     assert refused["kind"] == "CONFLICT", "its plan is from before the other load"
     require_rows(log, routed(rows["next"]))
-    (to_go_on,) = re.findall(r"with expected offsets (\{.*?\})", refused["error"])
-    again = driver.write(sources["dead"], log, job="dead", atomic="load", expectedOffsets=to_go_on)
+    next_offsets = json.dumps(refused["next_offsets"])
+    again = driver.write(sources["dead"], log, job="dead", atomic="load", expectedOffsets=next_offsets)
     assert again["error"] is None
     first, second = routed(rows["next"]), routed(rows["dead"])
     require_rows(log, {partition: [*first[partition], *second[partition]] for partition in first})

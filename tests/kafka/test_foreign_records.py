@@ -58,8 +58,7 @@ def test_header_that_is_no_text_fails_only_a_read_of_headers(spec):
     with pytest.raises(UnreadableRecordError) as raised:
         rows_of(spec, RECORDS_AND_HEADERS)
     assert (raised.value.partition, raised.value.offset) == (0, 1)
-    for part in (spec.topic, "partition 0", "offset 1"):
-        assert part in raised.value.message
+    assert spec.topic in raised.value.message
 
 
 def test_each_header_that_is_no_text_is_named(spec):

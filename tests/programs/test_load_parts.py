@@ -13,7 +13,6 @@ from rich.console import Console
 from spark_cas.core import errors
 from spark_cas.core.input_list import InputList
 from spark_cas.core.plan import EarlierRows, PartitionResult, Plan, Progress
-from spark_cas.core.rejection import with_appended_rows
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import complete_job, job_results
 from spark_cas.log.memory import MemoryLog
@@ -286,8 +285,8 @@ NOW = Held.of((result(0, 1200), result(2, 500)), None)
         (RuntimeError("x"), BEFORE, NOW, {0: 200, 2: 500}),
         (KeyboardInterrupt(), BEFORE, BEFORE, {0: 0}),
         (errors.InputChangedError("x"), BEFORE, NOW, {0: 200, 2: 500}),
-        (with_appended_rows(errors.InputChangedError("x"), {2: 3}), BEFORE, NOW, {0: 0, 2: 3}),
-        (with_appended_rows(errors.InputChangedError("x"), {2: 3}), None, NOW, {0: 0, 2: 3}),
+        (errors.InputChangedError("x", appended_rows={2: 3}), BEFORE, NOW, {0: 0, 2: 3}),
+        (errors.InputChangedError("x", appended_rows={2: 3}), None, NOW, {0: 0, 2: 3}),
         (RuntimeError("x"), None, NOW, None),
         (RuntimeError("x"), replace(BEFORE, earlier_rows=1), NOW, None),
         (RuntimeError("x"), BEFORE, replace(NOW, complete=True), None),
@@ -303,7 +302,7 @@ def test_a_failed_report_has_the_rows_that_the_run_appended(error, before, now, 
 
 
 def test_a_failed_report_of_a_log_that_cannot_be_read_has_the_rows_of_the_error():
-    error = with_appended_rows(errors.InputChangedError("x"), {2: 3})
+    error = errors.InputChangedError("x", appended_rows={2: 3})
     assert failed_report(error, "j", "log", 1.0, None).appended_rows == 3
     assert failed_report(RuntimeError("x"), "j", "log", 1.0, None, before=BEFORE).appended_rows is None
 
@@ -391,9 +390,21 @@ def test_of_a_chain_of_causes_the_root_is_told_with_the_file(causes, kind, said)
 
 
 def test_a_failure_is_reported_with_its_token():
-    fields = json.loads(failed_report(errors.ConflictError("partition 0: ..."), "j", "log", 1.0, None).to_json())
+    error = errors.ConflictError("partition 0: ...", partition=0, next_offsets={0: 57})
+    fields = json.loads(failed_report(error, "j", "log", 1.0, None).to_json())
     assert (fields["status"], fields["exit_code"]) == ("refused", ExitCode.REFUSED)
     assert (fields["error"], fields["message"]) == ("CONFLICT", "partition 0: ...")
+    assert fields["next_offsets"] == {"0": 57}
+
+
+@pytest.mark.parametrize("row", ["[CONFLICT] x", "spark_cas.core.errors.ConflictError: [CONFLICT] x"])
+def test_a_code_in_a_quoted_row_does_not_change_the_exit_code(row):
+    for error in (
+        ValueError(row),
+        errors.StorageError(f"the value is {row}"),
+        RuntimeError(f"pyspark.X: spark_cas.core.errors.StorageError: [STORAGE] the value is {row}"),
+    ):
+        assert exit_code_of(plain_error(error)) is ExitCode.FAILED
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import uuid
 from functools import partial
 
@@ -103,13 +102,17 @@ def save(df, options, **more):
     df.write.format("conditional-log").mode("append").options(**{**options, **more}).save()
 
 
-def refused(kind, action):
+def error_of(kind, action):
     with pytest.raises(Exception) as caught:
         action()
     error = error_from_text(str(caught.value))
     assert error is not None
     assert type(error) is kind, str(caught.value)
-    return error.message
+    return error
+
+
+def refused(kind, action):
+    return error_of(kind, action).message
 
 
 def expected_values():
@@ -187,17 +190,15 @@ def changed_in_tasks(routed, run):
 def test_conflict_in_one_topic_does_not_stop_the_other(spark, topics):
     df, options, name = topics.frame(spark, topics="ab"), topics.options, topics.name
     blocked = with_foreign_records(route(df, options), topics, "a")
-    message = refused(ConflictError, lambda: save(blocked, options))
-    assert re.match(rf"topic {name['a']}: partition \d: expected offset 0 to be the end", message)
-    assert f'expected offsets {{"{name["a"]}": {{"0": ' in message
-    assert message.endswith(f"Complete topics: {name['b']} (30 rows).")
-    assert ConflictError(message).appended_rows is None, "the partitions of which topic?"
+    error = error_of(ConflictError, lambda: save(blocked, options))
+    assert error.message.startswith(f"topic {name['a']}: partition ")
+    assert error.message.endswith(f"Complete topics: {name['b']} (30 rows).")
+    assert (error.next_offsets.keys(), error.appended_rows) == ({name["a"]}, {name["a"]: {}})
     assert topics.values("b") == expected_values()["b"]
     for topic in "ab":
         with topics.log(topic) as log:
             assert log.load_locks().held == ()
-    offsets = json.loads(message.partition("expected offsets ")[2].partition("}}")[0] + "}}")
-    again = {**options, "expectedOffsets": json.dumps(offsets)}
+    again = {**options, "expectedOffsets": json.dumps(error.next_offsets)}
     save(route(df, again), again)
     assert topics.values("b") == expected_values()["b"]
     used = sum(bool(values) for values in expected_values()["a"])
@@ -207,10 +208,11 @@ def test_conflict_in_one_topic_does_not_stop_the_other(spark, topics):
 def test_conflict_in_each_topic_is_in_one_error(spark, topics):
     options, name = topics.options, topics.name
     blocked = with_foreign_records(route(topics.frame(spark, topics="ab"), options), topics, "a", "b")
-    message = refused(ConflictError, lambda: save(blocked, options))
-    assert message.startswith(f"topic {name['a']}: partition ")
-    assert re.search(rf"\[CONFLICT\] topic {name['b']}: partition \d: expected offset 0 to be the end", message)
-    assert message.endswith("Complete topics: none.")
+    error = error_of(ConflictError, lambda: save(blocked, options))
+    assert error.message.startswith(f"topic {name['a']}: partition ")
+    assert f"[CONFLICT] topic {name['b']}: partition " in error.message
+    assert error.message.endswith("Complete topics: none.")
+    assert error.next_offsets.keys() == {name["a"], name["b"]}
 
 
 def lock_for_another_load(topics):
@@ -603,6 +605,15 @@ def test_most_important_error_of_several_topics_is_first():
     with pytest.raises(InputChangedError) as caught:
         commit(writers)
     assert caught.value.message == "topic c: C. [CONFLICT] topic a: A. Complete topics: b (0 rows)."
+
+
+def test_offsets_and_rows_in_the_error_of_several_topics_are_by_topic():
+    first, second = (ConflictError("x", next_offsets={0: end}, appended_rows={1: end}) for end in (5, 7))
+    writers = {"a": Failing(first), "b": Failing(second), "c": Failing(InputChangedError("C."))}
+    with pytest.raises(InputChangedError) as caught:
+        commit(writers)
+    expected = {"a": {0: 5}, "b": {0: 7}}, {"a": {1: 5}, "b": {1: 7}}
+    assert (caught.value.next_offsets, caught.value.appended_rows) == expected
 
 
 def test_commit_of_further_topics_does_not_wait_for_brokers_that_do_not_respond():

@@ -21,7 +21,6 @@ from spark_cas.core.errors import (
     RecordTooLargeError,
     StorageError,
 )
-from spark_cas.core.refusal import offsets_to_go_on
 from tests.support.writing import records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -72,13 +71,17 @@ def ends_of(spark, options):
     return {str(row.partition): row.end_offset for row in view.collect()}
 
 
-def refused(kind, action):
+def error_of(kind, action):
     with pytest.raises(PySparkException) as caught:
         action()
     error = error_from_text(str(caught.value))
     assert error is not None
     assert type(error) is kind, str(caught.value)
-    return error.message
+    return error
+
+
+def refused(kind, action):
+    return error_of(kind, action).message
 
 
 def test_a_load_and_the_same_load_again(spark, flights, options):
@@ -96,7 +99,7 @@ def test_of_two_writers_that_saw_the_same_ends_the_second_is_refused(spark, flig
     one = {**options, "job": "one", "expectedOffsets": seen}
     save(route(flights, one), one)
     other = {**options, "job": "other", "expectedOffsets": seen}
-    assert "another writer appended" in refused(ConflictError, lambda: save(route(flights, other), other))
+    error_of(ConflictError, lambda: save(route(flights, other), other))
     assert values_of(options) == sorted([*range(100)] * 2)
 
 
@@ -111,10 +114,10 @@ def test_an_ordinary_producer_in_between_is_a_conflict(spark, flights, options):
     late = {**options, "job": "late", "expectedOffsets": json.dumps(seen)}
     routed = route(flights, late)
     for rows in (routed, routed.where("partition <> 0")):
-        message = refused(ConflictError, lambda rows=rows: save(rows, late))
-        assert "partition 0: expected offset" in message
+        error = error_of(ConflictError, lambda rows=rows: save(rows, late))
+        assert error.partition == 0
         assert rows_of(options) == before, "in no partition, with rows for that of the record or without"
-    save(routed, {**late, "expectedOffsets": offsets_to_go_on(message)})
+    save(routed, {**late, "expectedOffsets": json.dumps(error.next_offsets)})
     assert values_of(options) == sorted([-1, *[*range(100)] * 2])
 
 

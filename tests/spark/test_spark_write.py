@@ -1,5 +1,6 @@
 """Writes through Spark: the guarantees that a user sees."""
 
+import json
 import re
 import uuid
 from pathlib import Path
@@ -19,7 +20,6 @@ from spark_cas.core.errors import (
     SchemaError,
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.spark.writing.end_markers import MARKER
 from tests.spark.tasks import failed_tasks
@@ -70,13 +70,17 @@ def ran(spark):
     spark.sparkContext._jsc.sc().clearJobGroup()
 
 
-def refused(kind, write):
+def error_of(kind, write):
     with pytest.raises(PySparkException) as caught:
         write()
     error = error_from_text(str(caught.value))
     assert error is not None
     assert type(error) is kind, str(caught.value)
-    return error.message
+    return error
+
+
+def refused(kind, write):
+    return error_of(kind, write).message
 
 
 def test_a_load_and_the_same_load_again(spark, flights, path, ran):
@@ -103,8 +107,9 @@ def test_a_conflict_is_raised_once_and_not_tried_four_times(flights, path, ran):
     save(route(flights, {"path": path, "job": "load-1", "partitions": 2}), path, job="load-1", partitions=2)
     stale = route(flights, path)
     before = ran.failed_tasks
-    message = refused(ConflictError, lambda: save(stale, path, job="load-2", expectedOffsets='{"0": 1, "1": 1}'))
-    assert "expected offset 1" in message
+    stale_offsets = '{"0": 1, "1": 1}'
+    error = error_of(ConflictError, lambda: save(stale, path, job="load-2", expectedOffsets=stale_offsets))
+    assert error.next_offsets.keys() == {0, 1}
     assert (before, ran.failed_tasks) == ([], [])
     assert len(rows_of(path)) == 100
 
@@ -118,11 +123,10 @@ def test_a_record_where_a_write_has_no_rows_refuses_it_with_nothing_anywhere(spa
         for partition in {0, 1, 2, 3} - {mine}:
             append_foreign(log, partition, "somebody else's")
     before = rows_of(path)
-    message = refused(ConflictError, lambda: save(few, path, job="late", expectedOffsets=seen))
-    assert "Nothing was appended" in message
-    assert message.count("to be the end, but the log ends at") == 3
+    error = error_of(ConflictError, lambda: save(few, path, job="late", expectedOffsets=seen))
     assert rows_of(path) == before
-    save(few, path, job="late", expectedOffsets=offsets_to_go_on(message))
+    assert len(error.next_offsets.items() - {int(each): end for each, end in json.loads(seen).items()}.items()) == 3
+    save(few, path, job="late", expectedOffsets=json.dumps(error.next_offsets))
     assert len(rows_of(path)) == len(before) + 10
 
 
@@ -133,10 +137,9 @@ def test_a_conflict_of_tasks_is_mended_in_one_run_whatever_the_number_of_partiti
         for partition in range(4):
             append_foreign(log, partition, "somebody else's")
     late = route(flights, path)
-    message = refused(ConflictError, lambda: save(late, path, job="late"))
-    assert message.count("to be the end, but the log ends at") == 4
-    assert "No row of job 'late' is in the log" in message
-    save(late, path, job="late", expectedOffsets=offsets_to_go_on(message))
+    error = error_of(ConflictError, lambda: save(late, path, job="late"))
+    assert (error.job, error.appended_rows, error.next_offsets.keys()) == ("late", {}, {0, 1, 2, 3})
+    save(late, path, job="late", expectedOffsets=json.dumps(error.next_offsets))
     assert len(rows_of(path)) == 204
 
 
@@ -388,5 +391,5 @@ def test_rows_that_expect_offsets_get_them_or_are_refused_by_number(spark, path)
         save(route(wrong, path), path, job="second", maxRecordsPerChunk=20)
     error = error_from_text(str(caught.value))
     assert isinstance(error, ConflictError)
-    assert "row 30 of the job expects offset 81, but would get 80" in str(error)
+    assert (error.row, error.expected_offset, error.actual_offset) == (30, 81, 80)
     assert len(rows_of(path)) == 70

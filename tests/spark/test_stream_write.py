@@ -75,8 +75,9 @@ def test_batches_are_appended_once_through_restarts_and_replays(source, checkpoi
     replay(checkpoint, 2)
     file = source.folder / "c"
     file.write_text(file.read_text().replace("c-003", "c-xxx"))
-    with pytest.raises(InputChangedError, match="the replay of batch 2 of job 'copy' has other rows"):
+    with pytest.raises(InputChangedError) as raised:
         run(routed, checkpoint, **options)
+    assert raised.value.job == "copy"
     assert values_of(path) == sorted(rows)
 
     forget(checkpoint, 1)
@@ -146,8 +147,9 @@ def test_a_sole_writer_stops_at_a_foreign_record_and_goes_on_from_given_offsets(
     with open_log(path) as log:
         append_foreign(log, 0, "x")
     rows += source.add("b", *keys(3))
-    with pytest.raises(ConflictError, match=r'expected offsets \{"0": 4\}'):
+    with pytest.raises(ConflictError) as raised:
         run(routed, checkpoint, **options)
+    assert raised.value.next_offsets == {0: 4}
     assert values_of(path) == [*rows[:3], "x"]
     run(routed, checkpoint, **options | {"expectedOffsets": json.dumps({"0": 4})})
     assert values_of(path) == [*rows, "x"]

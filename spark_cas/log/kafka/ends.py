@@ -110,7 +110,8 @@ def _open_transaction(at: TopicPartition, end: int, timeout_seconds: float) -> U
     return UndecidedError(
         f"partition {at.partition} of topic {at.topic}: a transaction has been open from offset {end} on for "
         f"more than {timeout_seconds:.0f} s, so what lies behind it is undecided. Wait until it ends, or find its "
-        f"writer with kafka-transactions.sh describe-producers and abort it."
+        f"writer with kafka-transactions.sh describe-producers and abort it.",
+        partition=at.partition,
     )
 
 

@@ -234,7 +234,8 @@ def _failure(
         return told
     return TrimmedError(
         f"partition {at.partition} of topic {at.topic}: offsets {reached} to {start_offset - 1} were removed while "
-        f"they were to be read, by retention or by an administrator. Read again, from offset {start_offset} on."
+        f"they were to be read, by retention or by an administrator. Read again, from offset {start_offset} on.",
+        partition=at.partition,
     )
 
 
@@ -366,8 +367,8 @@ def _unreadable_headers(message: Message) -> UnreadableRecordError:
         f"partition {partition} of topic {message.topic()}: the record at offset {offset} has a header whose key is "
         f"not UTF-8 text, which the column headers cannot hold. Read without that column (includeHeaders=false), or "
         f"from offset {offset + 1}.",
-        partition,
-        offset,
+        partition=partition,
+        offset=offset,
     )
 
 

@@ -77,7 +77,8 @@ def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: 
         raise LayoutChangedError(
             f"job {job!r} was planned for layout epoch {newest.layout_epoch}, but the log now has epoch "
             f"{layout.epoch}: partitions were added. Nothing was appended now, what is visible of the job stays. "
-            f"{AFTER_EXPANSION}"
+            f"{AFTER_EXPANSION}",
+            job=job,
         )
     for partition, progress in enumerate(found):
         if progress is None and resume_offset(newest, partition, None) is None:
@@ -116,7 +117,8 @@ def require_rest_of(job: str, plan: Plan) -> None:
     if plan.continues != job:
         raise JobMismatchError(
             f"the rest of job {job!r} would be job {plan.job!r}, and that is the name of another one. Nothing was "
-            f"appended. Read the log, and write what it does not hold yet under another job name."
+            f"appended. Read the log, and write what it does not hold yet under another job name.",
+            job=job,
         )
 
 

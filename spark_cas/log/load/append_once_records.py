@@ -71,7 +71,8 @@ def found_before(
         raise InputChangedError(
             f"job {plan.job!r} appended other records before, or the same to another partition: the log holds "
             f"{told}. Nothing was appended now. Another append needs a job name of its own, under which these would "
-            f"be appended again."
+            f"be appended again.",
+            job=plan.job,
         )
     completion = complete_job(log, plan, tuple(PartitionResult(each, each.rows, 0) for each in before))
     return {each.progress.partition: _found(log, each) for each in completion.partitions}

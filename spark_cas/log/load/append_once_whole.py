@@ -180,7 +180,9 @@ def _append_to(log: Backend, plan: Plan, partition: int, chunk: Chunk) -> tuple[
         if not same_as(claim.progress, chunk):
             raise InputChangedError(
                 f"partition {partition}: another call for job {plan.job!r} is appending other records. Nothing of "
-                f"this one is visible. Another append needs a job name of its own."
+                f"this one is visible. Another append needs a job name of its own.",
+                partition=partition,
+                job=plan.job,
             )
         at = OffsetRange(claim.progress.base_offset, claim.progress.end_offset)
         appended = Appended(at, chunk.rows, None, 0, has_offset=True, resolved=True)

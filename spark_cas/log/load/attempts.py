@@ -48,7 +48,8 @@ def refuse_second_task(partition: int, mine: str, other: str | None) -> None:
         raise NotRoutedError(
             f"partition {partition} gets rows from two tasks of one write, and those of one of them may be in the "
             f"log by now. All rows of a log partition must be in one task: use spark_cas.route(df, ...), change "
-            f"nothing between it and the write, and run the same job again."
+            f"nothing between it and the write, and run the same job again.",
+            partition=partition,
         )
 
 

@@ -135,7 +135,7 @@ class _BlindLoad:
         try:
             outcome = self._log.append_blind(self._partition, self._layout, chunk, self._guarantee)
         except ConditionalLogError as error:
-            raise type(error)(f"{error.message} {self._remains(before)}") from None
+            raise error.with_message(f"{error.message} {self._remains(before)}") from None
         if not isinstance(outcome, Appended):
             raise self._error(outcome, before)
         self._appended.append((outcome.range.base_offset, outcome.range.end_offset))
@@ -157,10 +157,12 @@ class _BlindLoad:
                 return LayoutChangedError(
                     f"partition {self._partition}: the rows were routed for layout epoch {planned}, and the log has, "
                     f"or is being given, epoch {actual}: partitions are added. {remains} So read the log, route what "
-                    f"it does not hold yet, and write that."
+                    f"it does not hold yet, and write that.",
+                    partition=self._partition,
                 )
             case Unknown(cause):
                 return UnknownOutcomeError(
-                    f"partition {self._partition}: it is not known what became of the last rows: {cause}. {remains}"
+                    f"partition {self._partition}: it is not known what became of the last rows: {cause}. {remains}",
+                    partition=self._partition,
                 )
         return error_of(outcome, self._partition)

@@ -139,7 +139,8 @@ def refuse_unknown_partition(partition: int, partitions: int) -> None:
     if not 0 <= partition < partitions:
         raise NotRoutedError(
             f"a row is for partition {partition}, but the log has {partitions} (0 to {partitions - 1}). "
-            f"Use spark_cas.route(df, ...), which gives each row a partition of this log."
+            f"Use spark_cas.route(df, ...), which gives each row a partition of this log.",
+            partition=partition,
         )
 
 
@@ -209,7 +210,9 @@ class _PartitionLoad:
                 raise JobMismatchError(
                     f"partition {self._partition}: the log has only {self._resumed_rows} of the rows of job "
                     f"{self._plan.told_as!r}, so the option atomic cannot put all of them into one chunk. Nothing "
-                    f"more was appended to this partition. Run the job again without this option."
+                    f"more was appended to this partition. Run the job again without this option.",
+                    partition=self._partition,
+                    job=self._plan.told_as,
                 )
             self._skip_buffered()
         return claim
@@ -223,7 +226,7 @@ class _PartitionLoad:
             error = self._input_changed(
                 f"{self._resumed_rows} of its rows are in the log, but the input now has only {self._digest.rows}"
             )
-            raise error if self._has_end else MissingRowsError(error.message)
+            raise error if self._has_end else MissingRowsError(error.message, **error.fields)
 
     def finish(self, fenced_wait_seconds: float) -> PartitionResult:
         """Append the last rows after the end of the input, or close the job in this partition."""
@@ -331,7 +334,7 @@ class _PartitionLoad:
         )
         if (progress.rows, progress.digest) != (self._digest.rows, self._digest.hexdigest()):
             error = self._input_changed("another attempt of it completed with other rows than this one has")
-            raise error if self._has_end else MissingRowsError(error.message)
+            raise error if self._has_end else MissingRowsError(error.message, **error.fields)
         return progress
 
     def _seen(self, progress: Progress | None) -> None:
@@ -343,7 +346,9 @@ class _PartitionLoad:
             f"partition {self._partition}: the rows of job {self._plan.told_as!r} do not fit into one chunk "
             f"({self._limits.max_records} records, {self._limits.max_bytes} bytes), as the option atomic requires. "
             f"None of them was appended. Raise maxRecordsPerChunk or maxBytesPerChunk. Or remove the option atomic: "
-            f"then a failed load leaves a prefix of the rows of a partition."
+            f"then a failed load leaves a prefix of the rows of a partition.",
+            partition=self._partition,
+            job=self._plan.told_as,
         )
 
     def _input_changed(self, found: str) -> InputChangedError:
@@ -351,5 +356,7 @@ class _PartitionLoad:
             f"partition {self._partition}: job {self._plan.told_as!r} was begun with other input: {found}. "
             f"Nothing more was appended to this partition. Run it with the same rows in the same order "
             f"(spark_cas.route sorts them fully; save input first if each run computes it differently). If the input "
-            f"is lost, load only the rows that the log does not have, under another job name."
+            f"is lost, load only the rows that the log does not have, under another job name.",
+            partition=self._partition,
+            job=self._plan.told_as,
         )

@@ -180,7 +180,8 @@ def abort_job(log: Backend, job: str) -> LoadLock | None:
         if plan is None or not (unseen or undecided_progress(log, plan)):
             raise OptionError(
                 f"job {job!r} has no load lock and no undecided rows, so no other load waits for it. Nothing was "
-                f"changed. 'spark-cas describe' lists the jobs that have one."
+                f"changed. 'spark-cas describe' lists the jobs that have one.",
+                job=job,
             )
         abort_group(log, plan)
         return None

@@ -204,7 +204,7 @@ def refused_batch(log: Backend, job: str, batch: Batch, refusal: ConditionalLogE
         ledger = log.progress_of(range(log.layout().partitions), job)
     except ConditionalLogError:
         ledger = None
-    return type(refusal)(f"{refusal.message} {told_batch(batch, ledger)}")
+    return refusal.with_message(f"{refusal.message} {told_batch(batch, ledger)}")
 
 
 def _require_all(log: Backend, plan: Plan, batch: Batch, results: Sequence[PartitionResult]) -> None:
@@ -228,9 +228,15 @@ def _require_all(log: Backend, plan: Plan, batch: Batch, results: Sequence[Parti
             raise CheckpointMismatchError(
                 f"{here}, and the query has just written batch {batch.id}, without any row for this partition: its "
                 f"checkpoint is older than the log, or was reset. {doubt} Restore the newest checkpoint. "
-                f"{_OR_NEW_JOB}"
+                f"{_OR_NEW_JOB}",
+                partition=found.partition,
+                job=plan.job,
             )
-        raise InputChangedError(f"{here}, but the replay has none for this partition. {doubt} {_FIX}")
+        raise InputChangedError(
+            f"{here}, but the replay has none for this partition. {doubt} {_FIX}",
+            partition=found.partition,
+            job=plan.job,
+        )
 
 
 _DOUBT = (
@@ -275,7 +281,8 @@ def _collect(
                     f"({limits.max_records} records, {limits.max_bytes} bytes). Several chunks need a fixed order, "
                     f"because a replay resumes after the existing ones. None of these rows was appended. Add the "
                     f"option orderBy, such as orderBy=timestamp, or raise maxRecordsPerChunk or maxBytesPerChunk. A "
-                    f"lower maxOffsetsPerTrigger of the source makes later batches smaller."
+                    f"lower maxOffsetsPerTrigger of the source makes later batches smaller.",
+                    partition=partition,
                 )
             full.append(table)
     return {partition: pa.concat_tables([*full, buffers[partition].take()]) for partition, full in tables.items()}
@@ -353,7 +360,8 @@ class _BatchLoad:
             raise OptionError(
                 f"partition {self._partition} has the first {held.rows} rows of batch {held.id}. An earlier attempt "
                 f"had a fixed order (option orderBy, or route within foreachBatch), and this one has none. Nothing "
-                f"more was appended. Set orderBy as before."
+                f"more was appended. Set orderBy as before.",
+                partition=self._partition,
             )
         if records.num_rows <= held.rows:
             raise self._changed(held, records)
@@ -426,7 +434,9 @@ class _BatchLoad:
             f"partition {self._partition}: the replay of batch {self._batch.id} of job {self._claim.plan.job!r} has "
             f"other rows: the log has {held.rows} rows of the batch, and they are not among the {records.num_rows} "
             f"rows of the replay, or cannot be distinguished from records of other writers. Nothing more was "
-            f"appended. {_FIX}"
+            f"appended. {_FIX}",
+            partition=self._partition,
+            job=self._claim.plan.job,
         )
 
 

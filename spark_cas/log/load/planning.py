@@ -30,7 +30,7 @@ from spark_cas.core.plan import (
     Progress,
     rejoin,
 )
-from spark_cas.core.refusal import refused_at, told_rows
+from spark_cas.core.refusal import rows_in_log_text
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_since, settled_layouts
@@ -43,7 +43,7 @@ from spark_cas.log.load.require_expected import (
     require_expected_again,
     require_expected_still,
 )
-from spark_cas.log.load.told_rows import told_held
+from spark_cas.log.load.rows_in_log import rows_in_ledger_text
 from spark_cas.log.load.whole_load import decide_group, is_committed, refuse_by_key, with_group
 from spark_cas.log.patience import within
 
@@ -190,7 +190,7 @@ def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: boo
     try:
         again = rejoin(plan, wanted, progress)
     except JobMismatchError as other:
-        raise JobMismatchError(f"{other.message} {_told(log, plan.told_as)}") from None
+        raise other.with_message(f"{other.message} {_rows_in_log(log, plan.told_as)}") from None
     # A stream makes a plan for each batch, and does not depend on partitions without rows.
     if looking and not again.stream:
         require_expected_again(log, again, visible)
@@ -202,7 +202,8 @@ def require_same_log(job: str, log_id: str, layout: Layout) -> None:
     if log_id != layout.log_id:
         raise TruncatedError(
             f"job {job!r} was planned on another log that had this name; this one was created later, and no row of "
-            f"the job is in it. Nothing was appended. Use another job name if the rows are to go into the new log."
+            f"the job is in it. Nothing was appended. Use another job name if the rows are to go into the new log.",
+            job=job,
         )
 
 
@@ -214,7 +215,8 @@ def require_same_input(plan: Plan, input_digest: str, difference: str = "its fil
     if plan.input and input_digest and plan.input != input_digest:
         raise InputChangedError(
             f"job {plan.told_as!r} began with another input: {difference}. This run appended nothing. Run the job "
-            f"with the input that it began with, or load other rows under another job name."
+            f"with the input that it began with, or load other rows under another job name.",
+            job=plan.told_as,
         )
 
 
@@ -263,7 +265,8 @@ def require_same_kind(
     if found is not None:
         raise JobMismatchError(
             f"job {first.job!r} {found}. Nothing was appended. Run it again as it was planned; rows that are not its "
-            f"own need another job name. {_told(log, first.job)}"
+            f"own need another job name. {_rows_in_log(log, first.job)}",
+            job=first.job,
         )
 
 
@@ -273,7 +276,8 @@ def _require_incomplete(log: Backend, plan: Plan) -> None:
             f"job {plan.told_as!r} is complete, and its rows are in the log. Partitions were added "
             f"since, so these rows, which were routed for the new ones, cannot be compared with them. Nothing was "
             f"appended; there is nothing to do, unless there are other rows: write those, and none that the job "
-            f"wrote, under another job name."
+            f"wrote, under another job name.",
+            job=plan.told_as,
         )
 
 
@@ -285,7 +289,8 @@ def _require_input_of(plan: Plan, earlier: tuple[EarlierRows, ...]) -> None:
     raise LayoutChangedError(
         f"{taken} rows were taken out of the input because they are in the log, but job "
         f"{plan.told_as!r} had appended {plan.earlier_rows} before partitions were added. Nothing was "
-        f"appended now. Call spark_cas.route again, with the options of this write, its job among them."
+        f"appended now. Call spark_cas.route again, with the options of this write, its job among them.",
+        job=plan.told_as,
     )
 
 
@@ -341,7 +346,9 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
         if progress is not None and progress.rows:
             raise InputChangedError(
                 f"partition {progress.partition} holds {progress.rows} rows of job {plan.told_as!r}, but the input "
-                f"now has none for it. {_on_with_other_rows(log, plan, results)}"
+                f"now has none for it. {_on_with_other_rows(log, plan, results)}",
+                partition=progress.partition,
+                job=plan.told_as,
             )
     if plan.whole:
         decide_group(log, plan, results)
@@ -360,7 +367,8 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
     if _content(recorded) != _content(mine):
         raise InputChangedError(
             f"job {plan.told_as!r} was completed by another run with other rows than this one has: "
-            f"{recorded.rows}. {_on_with_other_rows(log, plan, results)}"
+            f"{recorded.rows}. {_on_with_other_rows(log, plan, results)}",
+            job=plan.told_as,
         )
     return recorded
 
@@ -378,11 +386,11 @@ def _on_with_other_rows(log: Backend, plan: Plan, results: tuple[PartitionResult
             f"Rows of this run were appended before this check, in partitions {', '.join(map(str, new))}. Read the "
             f"log, and write only the rows that it does not have, under another job name."
         )
-    return f"{onward} {_told(log, plan.told_as)}"
+    return f"{onward} {_rows_in_log(log, plan.told_as)}"
 
 
 def refused_as_a_whole(
-    log: Backend, plan: Plan, refusal: ConditionalLogError, met: Iterable[int]
+    log: Backend, plan: Plan, refusal: ConditionalLogError, read_partitions: Iterable[int]
 ) -> ConditionalLogError:
     """Return the error of a job after rejected tasks: the rows in the log, and all offsets that a re-run needs.
 
@@ -390,19 +398,19 @@ def refused_as_a_whole(
         log: The log.
         plan: The plan of the job.
         refusal: The error of one of the tasks.
-        met: The partitions of the rows that these tasks read.
+        read_partitions: The partitions of the rows that these tasks read.
     """
-    told = refusal.message
+    message = refusal.message
     if isinstance(refusal, ProgressLostError):
-        return type(refusal)(f"{told} {told_rows(plan.told_as, None)}")
+        return refusal.with_message(f"{message} {rows_in_log_text(plan.told_as, None)}")
     if isinstance(refusal, ConflictError):
-        found, whole = mismatch_now(log, plan, met)
-        refused = refused_at(told)
-        if whole is not None and refused in found:
+        mismatches, whole = mismatch_now(log, plan, read_partitions)
+        # A conflict of a row or key has no next offsets, because no expected offset of a partition resolves it.
+        if whole is not None and refusal.next_offsets is None:
+            return refusal.with_message(f"{message} And {whole.message}", next_offsets=whole.next_offsets)
+        if whole is not None and not mismatches.keys().isdisjoint(refusal.next_offsets or ()):
             return whole
-        if whole is not None and refused is None:
-            return type(refusal)(f"{told} And {whole.message}")
-    return type(refusal)(f"{told} {_told(log, plan.told_as)}")
+    return refusal.with_message(f"{message} {_rows_in_log(log, plan.told_as)}", next_offsets=None)
 
 
 def rows_before(log: Backend, plan: Plan) -> tuple[int, ...] | None:
@@ -457,18 +465,18 @@ def rows_of_run(
     return known if len(known) == len(rows) else None
 
 
-def _told(log: Backend, job: str) -> str:
+def _rows_in_log(log: Backend, job: str) -> str:
     """Return a sentence that reports the rows of a job in the log."""
     try:
         plan = plan_now(log, job)
         if plan is None:
-            return told_rows(job, None)
+            return rows_in_log_text(job, None)
         done = log.completion(plan.job)
         if done is not None:
-            return told_rows(job, plan.earlier_rows + _rows_beside(log, done))
-        return told_held(plan, sum(each.rows for each in job_progress(log, plan.job)))
+            return rows_in_log_text(job, plan.earlier_rows + _rows_beside(log, done))
+        return rows_in_ledger_text(plan, sum(each.rows for each in job_progress(log, plan.job)))
     except ConditionalLogError:
-        return told_rows(job, None)
+        return rows_in_log_text(job, None)
 
 
 def _rows_beside(log: Backend, done: Completion) -> int:

@@ -14,8 +14,8 @@ from spark_cas.core.plan import Plan, Progress, is_complete, resume_offset
 from spark_cas.core.refusal import mismatch_error
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.rows_in_log import rows_in_ledger_text
 from spark_cas.log.load.second_look import looked_again
-from spark_cas.log.load.told_rows import told_held
 
 Mismatch = Conflict | Truncated
 
@@ -32,9 +32,9 @@ def require_expected(log: Backend, plan: Plan, bounds: Sequence[Bounds]) -> None
         ConflictError: A partition has records at or after its expected offset. The error lists all mismatches.
         TruncatedError: A partition ends before its expected offset.
     """
-    found = _mismatches(log, plan, plan.named, dict(enumerate(bounds)), {})
-    if found:
-        raise mismatch_error(found, _onward(plan, found, {}), "Nothing was appended.")
+    mismatches = _mismatches(log, plan, plan.named, dict(enumerate(bounds)), {})
+    if mismatches:
+        raise mismatch_error(plan.told_as, mismatches, _next_offsets(plan, mismatches, {}), "Nothing was appended.")
 
 
 def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress | None]) -> None:
@@ -53,14 +53,15 @@ def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress
         TruncatedError: As in `require_expected`.
     """
     unfinished = [each for each in plan.named if not is_complete(progress[each])]
-    found = mismatches_now(log, plan, unfinished, dict(enumerate(progress)))
-    if not found or log.completion(plan.job) is not None:
+    mismatches = mismatches_now(log, plan, unfinished, dict(enumerate(progress)))
+    if not mismatches or log.completion(plan.job) is not None:
         return
     # Records after the expected offset may belong to a concurrent attempt of the same job.
     now = _progress(log, plan)
-    found = {each: mismatch for each, mismatch in found.items() if now[each] == progress[each]}
-    if found:
-        raise mismatch_error(found, _onward(plan, found, now), f"Nothing was appended now. {_told_held(plan, now)}")
+    mismatches = {each: mismatch for each, mismatch in mismatches.items() if now[each] == progress[each]}
+    if mismatches:
+        rows_in_log = f"Nothing was appended now. {_rows_in_ledger(plan, now)}"
+        raise mismatch_error(plan.told_as, mismatches, _next_offsets(plan, mismatches, now), rows_in_log)
 
 
 def require_expected_still(log: Backend, plan: Plan, without_rows: Sequence[int], rows: int) -> None:
@@ -78,32 +79,32 @@ def require_expected_still(log: Backend, plan: Plan, without_rows: Sequence[int]
         ConflictError: As in `require_expected`.
         TruncatedError: As in `require_expected`.
     """
-    found = mismatches_now(log, plan, [each for each in plan.named if each in without_rows], {})
-    if found and log.completion(plan.job) is None:
-        told = f"Job {plan.told_as!r} has no rows there. "
+    mismatches = mismatches_now(log, plan, [each for each in plan.named if each in without_rows], {})
+    if mismatches and log.completion(plan.job) is None:
+        rows_in_log = f"Job {plan.told_as!r} has no rows there. "
         if plan.whole:
-            told += "Nothing of it is visible, in no partition."
+            rows_in_log += "Nothing of it is visible, in no partition."
         else:
-            told += (
+            rows_in_log += (
                 f"All {plan.earlier_rows + rows} that it has are in the log, in other partitions, and stay, but it "
                 f"is not recorded as complete."
             )
-        raise mismatch_error(found, _onward(plan, found, {}, without_rows), told)
+        raise mismatch_error(plan.told_as, mismatches, _next_offsets(plan, mismatches, {}, without_rows), rows_in_log)
 
 
 def mismatch_now(
-    log: Backend, plan: Plan, met: Iterable[int]
+    log: Backend, plan: Plan, read_partitions: Iterable[int]
 ) -> tuple[dict[int, Mismatch], ConditionalLogError | None]:
     """Return the partitions in which a rejected job cannot resume, and one error for all of them.
 
-    The check covers the partitions that the user named, that hold rows of the job, and those in ``met``. It skips all
-    others, because the job may have no rows there. If the error listed such a partition, the next run would name it,
-    and so depend on it in all later runs.
+    The check covers the partitions that the user named, that hold rows of the job, and those in ``read_partitions``.
+    It skips all others, because the job may have no rows there. If the error listed such a partition, the next run
+    would name it, and so depend on it in all later runs.
 
     Args:
         log: The log.
         plan: The plan of the job.
-        met: The partitions of the rows that the tasks read.
+        read_partitions: The partitions of the rows that the tasks read.
 
     Returns:
         The mismatches by partition, and the error; the error is None if there is no mismatch.
@@ -111,12 +112,13 @@ def mismatch_now(
     progress = _progress(log, plan)
     # After its first batch, a stream has no expected offsets in partitions without rows.
     named = () if plan.stream else plan.named
-    concerned = {*named, *met, *(each for each, found in progress.items() if found is not None)}
+    concerned = {*named, *read_partitions, *(each for each, known in progress.items() if known is not None)}
     unfinished = [each for each in sorted(concerned) if not is_complete(progress[each])]
-    found = mismatches_now(log, plan, unfinished, progress)
-    if not found:
-        return found, None
-    return found, mismatch_error(found, _onward(plan, found, progress), _told_held(plan, progress))
+    mismatches = mismatches_now(log, plan, unfinished, progress)
+    if not mismatches:
+        return mismatches, None
+    next_offsets, rows_in_log = _next_offsets(plan, mismatches, progress), _rows_in_ledger(plan, progress)
+    return mismatches, mismatch_error(plan.told_as, mismatches, next_offsets, rows_in_log)
 
 
 def lost_to_another(
@@ -202,7 +204,8 @@ def _mismatch(
     except ValueError:
         raise StorageError(
             f"partition {partition}: it was told to end at offset {again.end_offset}, and then to end before that. "
-            f"What it holds of the job stays. Run the same job again when all replicas of the log are in step."
+            f"What it holds of the job stays. Run the same job again when all replicas of the log are in step.",
+            partition=partition,
         ) from None
 
 
@@ -242,9 +245,9 @@ def _progress(log: Backend, plan: Plan) -> dict[int, Progress | None]:
     return dict(enumerate(log.progress_of(range(plan.partitions), plan.job)))
 
 
-def _onward(
+def _next_offsets(
     plan: Plan,
-    found: Mapping[int, Mismatch],
+    mismatches: Mapping[int, Mismatch],
     progress: Mapping[int, Progress | None],
     partitions: Sequence[int] | None = None,
 ) -> dict[int, int | None]:
@@ -252,13 +255,13 @@ def _onward(
 
     The result includes the offsets of this run, because the log does not store them.
     """
-    given = {*found, *plan.named, *(each.partition for each in plan.replaced)}
+    named = {*mismatches, *plan.named, *(each.partition for each in plan.replaced)}
     return {
-        each: found[each].actual if each in found else resume_offset(plan, each, progress.get(each))
-        for each in sorted(given if partitions is None else given.intersection(partitions))
+        each: mismatches[each].actual if each in mismatches else resume_offset(plan, each, progress.get(each))
+        for each in sorted(named if partitions is None else named.intersection(partitions))
         if not is_complete(progress.get(each))
     }
 
 
-def _told_held(plan: Plan, progress: Mapping[int, Progress | None]) -> str:
-    return told_held(plan, sum(each.rows for each in progress.values() if each is not None))
+def _rows_in_ledger(plan: Plan, progress: Mapping[int, Progress | None]) -> str:
+    return rows_in_ledger_text(plan, sum(each.rows for each in progress.values() if each is not None))

@@ -264,7 +264,8 @@ class ObjectLog(ObjectRegistry, Backend):
                 f"the log at this address does not hold the plan that was recorded for job {plan.told_as!r}, though "
                 f"it was the same log once. Where the address is a local directory, every worker must see the same "
                 f"one, and no copy of it: use a shared directory or an object store. (If the job was forgotten "
-                f"meanwhile, run it again.)"
+                f"meanwhile, run it again.)",
+                job=plan.told_as,
             )
 
     def _settle(self, kind: str, path: str, whose: str) -> None:

@@ -41,7 +41,8 @@ def read_chunks(
         if at < chunks.start_offset():
             # The name is free, or a writer that stalled during trimming has put a chunk there.
             raise TrimmedError(
-                f"partition {chunks.number}: offset {at} was trimmed while it was read. Read again from its start."
+                f"partition {chunks.number}: offset {at} was trimmed while it was read. Read again from its start.",
+                partition=chunks.number,
             )
         if data is None:
             raise chunks.missing(at)
@@ -89,7 +90,10 @@ def _dated_chunk(chunks: PartitionChunks, at: int) -> tuple[StoredChunk, int | N
         return dated
     if at >= chunks.start_offset():
         raise chunks.missing(at)
-    raise TrimmedError(f"partition {chunks.number}: offset {at} was trimmed. Read again from its start.")
+    raise TrimmedError(
+        f"partition {chunks.number}: offset {at} was trimmed. Read again from its start.",
+        partition=chunks.number,
+    )
 
 
 def _begin_of_chunk(chunks: PartitionChunks, start: int, offset: int) -> int:

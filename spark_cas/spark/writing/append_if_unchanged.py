@@ -294,14 +294,17 @@ class _Rounds:
                     f"partition {partition}: job {self._job!r} appended {piece.rows} rows, and {what}: the rows are "
                     f"others, or the log was trimmed since. Nothing was appended now. Call it with the rows of the "
                     f"first time; under another job name rows that expect nothing would be appended again, so give "
-                    f"it none of those that are in the log."
+                    f"it none of those that are in the log.",
+                    partition=partition,
+                    job=self._job,
                 )
 
     def _layout_changed(self) -> LayoutChangedError:
         return LayoutChangedError(
             f"partitions were added to the log since job {self._job!r} began, and its rows were assigned to the old "
             f"ones. Its appended rows stay, and nothing was appended now. Read the log, and write only the rows that "
-            f"it does not have, under another job name."
+            f"it does not have, under another job name.",
+            job=self._job,
         )
 
 

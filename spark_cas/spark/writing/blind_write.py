@@ -20,7 +20,6 @@ from spark_cas.core.errors import (
 from spark_cas.core.guarantee import OFF
 from spark_cas.core.partitioner import Partitioner
 from spark_cas.core.plan import BY_KEY, Completion, Layout
-from spark_cas.core.rejection import with_appended_rows
 from spark_cas.core.row_claims import COLUMN
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
@@ -127,10 +126,10 @@ class BlindWriter(DataSourceArrowWriter):
             reports = accepted(messages, in_any_task=self.task.in_any_task)
         except ConditionalLogError as refusal:
             self._end(messages)
-            rows = {partition: count or 0 for partition, count in appended_rows(messages).items()}
+            rows = {partition: count for partition, count in appended_rows(messages).items() if count}
             # A failed attempt of a task may have appended more rows than the messages count.
             advice = "Appended rows stay, also those of failed task attempts. Write only the rows that are missing."
-            raise with_appended_rows(type(refusal)(f"{refusal.message} {advice}"), rows) from None
+            raise refusal.with_message(f"{refusal.message} {advice}", appended_rows=rows) from None
         results = [result for report in reports for result in report.results]
         if self.task.report is not None:
             layout, now_ms = self.task.layout, clock.now_ms()
@@ -173,10 +172,12 @@ def _refuse_begun(log: Backend, job: str, guarantee: str) -> None:
     except StorageError as unseen:
         raise StorageError(
             f"job {job!r} may have been begun exactly once, which cannot be seen: {unseen.message} A write that is "
-            f"{guarantee} would append its rows again. Nothing was appended. {fix}."
+            f"{guarantee} would append its rows again. Nothing was appended. {fix}.",
+            job=job,
         ) from None
     if plan is not None:
         raise JobMismatchError(
             f"job {job!r} was begun exactly once, and a write that is {guarantee} would append its rows again. "
-            f"Nothing was appended. {fix}, or give another job name if these are other rows."
+            f"Nothing was appended. {fix}, or give another job name if these are other rows.",
+            job=job,
         )

@@ -9,7 +9,7 @@ from pyspark import TaskContext
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.plan import EarlierRows
-from spark_cas.core.refusal import told_rows
+from spark_cas.core.refusal import rows_in_log_text
 from spark_cas.spark.records import by_partition, records_of
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ def _changed(earlier: EarlierRows, partition: int, found: str) -> InputChangedEr
         f"partition {partition}: job {earlier.job!r} had appended {earlier.rows[partition]} rows before partitions "
         f"were added, and {found}. Run it with the same rows in the same order (save input first if each run "
         f"computes it differently), and change none of key, value, headers and timestamp after spark_cas.route. "
-        f"{told_rows(earlier.job, sum(earlier.rows))} If the input is lost, load only the rows that the log does not "
-        f"have, under another job name."
+        f"{rows_in_log_text(earlier.job, sum(earlier.rows))} If the input is lost, load only the rows that the log "
+        f"does not have, under another job name.",
+        partition=partition,
+        job=earlier.job,
     )

@@ -120,7 +120,7 @@ def attempted(
         may_pass = isinstance(error, FencedError | UnknownOutcomeError | StorageError)
         if may_pass and not isinstance(error, NotTakenError):
             raise
-        rejection = Rejection(error.kind, error.message, tuple(sorted(null_keys)))
+        rejection = Rejection.of(error, tuple(sorted(null_keys)))
         # Spark ignores the report of an attempt that it has cut off, and retries.
         if not isinstance(error, MissingRowsError):
             cancel(rejection)
@@ -161,10 +161,10 @@ def worst_refusal(reports: Iterable[TaskReport]) -> ConditionalLogError | None:
     if not rejections:
         return None
     first, *others = sorted(rejections, key=_rank)
-    message = first.message
+    error = first.error()
     if others:
-        message += " Refused as well: " + "; ".join(_brief(other) for other in others) + "."
-    return first.error(message)
+        return error.with_message(f"{error.message} Refused as well: {'; '.join(_brief(other) for other in others)}.")
+    return error
 
 
 def is_rejected(messages: Iterable[WriterCommitMessage | None]) -> bool:
@@ -172,7 +172,7 @@ def is_rejected(messages: Iterable[WriterCommitMessage | None]) -> bool:
     return any(isinstance(each, TaskReport) and each.rejection is not None for each in messages)
 
 
-def met_by_refused(messages: Iterable[WriterCommitMessage | None]) -> set[int]:
+def partitions_of_rejected(messages: Iterable[WriterCommitMessage | None]) -> set[int]:
     """Return the log partitions of the rows that the tasks which did not complete had read."""
     return {partition for each in messages if isinstance(each, TaskReport) for partition in each.partitions}
 
@@ -197,7 +197,8 @@ def require_one_task_each(reports: Iterable[TaskReport]) -> None:
             raise NotRoutedError(
                 f"partition {min(both)} got rows from two tasks of one write, so no order among them is kept. All "
                 f"rows of a log partition must be in one task: use spark_cas.route(df, ...), change nothing between "
-                f"it and the write, and run the same job again."
+                f"it and the write, and run the same job again.",
+                partition=min(both),
             )
         seen.update(mine)
 

@@ -231,7 +231,8 @@ def _mark_of_topic(spark: "SparkSession", topic: str, options: RouteOptions, by:
             raise OptionError(
                 f"partitions were added to the topic after job {options.job!r} had appended rows. A load without "
                 f"option topic cannot resume this job. Nothing was appended now. For each topic, filter the rows by "
-                f"the column topic, and route and write them with option topic under the same job name."
+                f"the column topic, and route and write them with option topic under the same job name.",
+                job=options.job,
             )
     return replace(mark, end_markers="partition", sorted=True)
 

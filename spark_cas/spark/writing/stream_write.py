@@ -47,7 +47,7 @@ from spark_cas.spark.writing.end_markers import require_markers
 from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
 from spark_cas.spark.writing.stop_others import END_MS
-from spark_cas.spark.writing.write import told_whole
+from spark_cas.spark.writing.write import with_job_state
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -309,7 +309,7 @@ def _commit(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
     try:
         reports = [report for report in accepted(messages) if isinstance(report, BatchReport)]
     except ConditionalLogError as refusal:
-        raise _told(sink, refusal, messages) from None
+        raise _with_job_state(sink, refusal, messages) from None
     if not reports:
         return
     results = [result for report in reports for result in report.results]
@@ -324,7 +324,7 @@ def _commit(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
         release_lock(log, held)
 
 
-def _told(
+def _with_job_state(
     sink: Sink, refusal: ConditionalLogError, messages: Sequence[WriterCommitMessage | None]
 ) -> ConditionalLogError:
     """Return the error of the tasks with the state of the job in the log, if the log can be read."""
@@ -336,7 +336,7 @@ def _told(
             if plan is None and report is not None:
                 return refused_batch(log, report.job, report.batch, refusal)
         if plan is not None:
-            return told_whole(sink.spec, plan, refusal, messages)
+            return with_job_state(sink.spec, plan, refusal, messages)
     return refusal
 
 

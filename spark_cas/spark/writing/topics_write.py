@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from spark_cas.core.errors import ConditionalLogError, NotRoutedError, StorageError
 from spark_cas.options.parse import parse_write
-from spark_cas.options.several_topics import message_of_topic, of_topic, parsed_by_topic
+from spark_cas.options.several_topics import error_of_topics, of_topic, parsed_by_topic
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.schema import marks_by_topic, with_mark
 from spark_cas.spark.worker import open_here
@@ -152,9 +152,7 @@ def _error_of(
         rows: The rows of the job in each complete topic.
         unknown: The topics in which the driver did not complete the job, because the brokers do not respond.
     """
-    first, *others = sorted(errors, key=lambda topic: rank_of(errors[topic].kind))
-    messages = [message_of_topic(first, errors[first])]
-    messages += [f"[{errors[topic].kind}] {message_of_topic(topic, errors[topic])}" for topic in others]
+    error = error_of_topics(dict(sorted(errors.items(), key=lambda each: rank_of(each[1].kind))))
     rest = f" Incomplete topics: {', '.join(unknown)}." if unknown else ""
     complete = ", ".join(f"{topic} ({count} rows)" for topic, count in rows.items()) or "none"
-    return type(errors[first])(f"{' '.join(messages)} Complete topics: {complete}.{rest}")
+    return error.with_message(f"{error.message} Complete topics: {complete}.{rest}")

@@ -62,5 +62,7 @@ def require_same(completion: Completion, hashed: Mapping[int, Hashed]) -> None:
         raise InputChangedError(
             f"partition {partition}: job {completion.job!r} is complete, and its input has changed since: {found}. "
             f"Nothing was appended. Load only the new rows, under another job name. (In foreachBatch, set the option "
-            f"batchId. Without it, the job is complete after its first batch.)"
+            f"batchId. Without it, the job is complete after its first batch.)",
+            partition=partition,
+            job=completion.job,
         )

@@ -25,7 +25,6 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED
 from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BY_PARTITION, Completion, Layout, Plan
-from spark_cas.core.rejection import with_appended_rows
 from spark_cas.log import clock, running_process
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.cancelling import TaskRun
@@ -60,7 +59,7 @@ from spark_cas.spark.writing.report import (
     attempted,
     check_report,
     is_rejected,
-    met_by_refused,
+    partitions_of_rejected,
     put_report,
 )
 from spark_cas.spark.writing.stop_others import END_MS, stop_others
@@ -353,9 +352,9 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 hashed = {each.partition: each for report in reports for each in report.hashed}
                 require_same(self.task.completion, hashed)
         except ConditionalLogError as refusal:
-            told = told_whole(self.task.spec, self.task.plan, refusal, messages, self._with_rows)
+            error = with_job_state(self.task.spec, self.task.plan, refusal, messages, self._with_rows)
             self._end(messages)
-            raise told from None
+            raise error from None
         if self.task.completion is not None:
             completion = self.task.completion
         else:
@@ -381,9 +380,10 @@ class ConditionalLogWriter(DataSourceArrowWriter):
             rows = {} if task.completion else rows_of_run(log, task.plan, task.run, task.rows_before, reported)
         if rows is None:
             return error
+        message = error.message
         if task.plan.whole and not any(rows.values()):
-            error = type(error)(f"{error.message} A load with atomic=load shows no row before it is complete.")
-        return with_appended_rows(error, rows)
+            message += " A load with atomic=load shows no row before it is complete."
+        return error.with_message(message, appended_rows={each: rows[each] for each in sorted(rows) if rows[each]})
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Let other loads begin. The visible rows are a prefix of the input, and the same job resumes after them."""
@@ -407,7 +407,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 release_lock(log, self.task.lock)
 
 
-def told_whole(
+def with_job_state(
     spec: AnySpec,
     plan: Plan,
     refusal: ConditionalLogError,
@@ -421,7 +421,7 @@ def told_whole(
     """
     try:
         with planned_log(spec, plan.log_id) as log:
-            whole = refused_as_a_whole(log, plan, refusal, met_by_refused(messages))
+            whole = refused_as_a_whole(log, plan, refusal, partitions_of_rejected(messages))
             return whole if with_rows is None else with_rows(log, whole, messages)
     except ConditionalLogError:
         return refusal

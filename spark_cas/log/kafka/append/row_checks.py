@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from confluent_kafka import TopicPartition
 
 from spark_cas.core.chunks import Chunk
-from spark_cas.core.errors import RecordTooLargeError, SchemaError
+from spark_cas.core.errors import Fields, RecordTooLargeError, SchemaError
 from spark_cas.core.records import record_sizes
 from spark_cas.log import clock
 from spark_cas.log.kafka.client.kept_clients import ClientSet
@@ -88,7 +88,8 @@ def too_large(
         row = int(np.argmax(sizes > most))
         return RecordTooLargeError(
             f"{_named(chunk, row, at)} takes {int(sizes[row])} bytes, and option kafka.max.request.size is {most}. "
-            f"{nothing} Raise that option, or make the record smaller."
+            f"{nothing} Raise that option, or make the record smaller.",
+            **_place(chunk, row, at),
         )
     settings = recent_settings(clients, at.topic, fresh=True)
     limit = None if settings is None else settings.max_message_bytes
@@ -99,12 +100,17 @@ def too_large(
     return RecordTooLargeError(
         f"{_named(chunk, row, at)} takes {int(sizes[row])} bytes{compressed}, and the brokers rejected its batch: "
         f"max.message.bytes of topic {at.topic} is {limit}. {nothing} Raise max.message.bytes of the topic, or make "
-        f"the record smaller."
+        f"the record smaller.",
+        **_place(chunk, row, at),
     )
 
 
+def _place(chunk: Chunk, row: int, at: TopicPartition) -> Fields:
+    return {"partition": at.partition, "row": chunk.rows - chunk.records.num_rows + row}
+
+
 def _named(chunk: Chunk, row: int, at: TopicPartition) -> str:
-    return f"row {chunk.rows - chunk.records.num_rows + row} of partition {at.partition}"
+    return "row {row} of partition {partition}".format(**_place(chunk, row, at))
 
 
 def _rejected(records: pa.Table, settings: TopicSettings) -> tuple[int, str] | None:

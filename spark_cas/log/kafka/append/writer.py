@@ -130,7 +130,7 @@ class PartitionWriter:
             try:
                 outcome = self._try(attempt)
             except StorageError as error:
-                raise type(error)(f"{error.message} {_NOTHING}") from None
+                raise error.with_message(f"{error.message} {_NOTHING}") from None
             if isinstance(outcome, Appended):
                 aborted_rows, self._aborted_rows = self._aborted_rows, 0
                 return replace(outcome, attempts=attempts, aborted_rows=aborted_rows)

@@ -2,7 +2,7 @@
 
 from spark_cas.core.micro_batch import KEPT_MS
 from spark_cas.core.plan import Plan
-from spark_cas.core.refusal import told_rows
+from spark_cas.core.refusal import rows_in_log_text
 from spark_cas.log import clock
 
 _FORGETS = (
@@ -16,7 +16,7 @@ def may_have_forgotten(plan: Plan) -> bool:
     return clock.now_ms() - plan.pinned_at_ms >= KEPT_MS
 
 
-def told_held(plan: Plan, rows: int) -> str:
+def rows_in_ledger_text(plan: Plan, rows: int) -> str:
     """Return a sentence that reports the rows in the log of an incomplete job.
 
     If entries may have expired, the sentence never reports that there is no row, because the user would load all rows
@@ -26,7 +26,7 @@ def told_held(plan: Plan, rows: int) -> str:
         plan: The plan of the job.
         rows: The number of rows in the ledger under this plan.
     """
-    held = plan.earlier_rows + rows
+    rows += plan.earlier_rows
     if not may_have_forgotten(plan):
-        return told_rows(plan.told_as, held)
-    return f"{told_rows(plan.told_as, held or None)} {_FORGETS}"
+        return rows_in_log_text(plan.told_as, rows)
+    return f"{rows_in_log_text(plan.told_as, rows or None)} {_FORGETS}"
