@@ -39,11 +39,11 @@ class AppendContract(ContractBase):
 
     def test_a_place_without_a_log_says_so(self, new_backend: NewBackend, backend: Backend) -> None:
         with new_backend() as absent:
-            with pytest.raises(LogNotFoundError, match=r"^\[LOG_NOT_FOUND\]"):
+            with pytest.raises(LogNotFoundError):
                 absent.layout()
             with pytest.raises(LogNotFoundError):
                 absent.bounds(0)
-            with pytest.raises(LogNotSharedError, match=r"^\[LOG_NOT_SHARED\]"):
+            with pytest.raises(LogNotSharedError):
                 absent.claim(0, plan_of(backend, "job"))
 
     def test_creating_again_returns_the_first_layout(self, backend: Backend) -> None:
@@ -273,7 +273,7 @@ class AppendContract(ContractBase):
     def test_a_plan_of_another_log_is_refused(self, new_backend: NewBackend, backend: Backend) -> None:
         with new_backend() as other:
             other.create(self.partitions)
-            with pytest.raises(LogNotSharedError, match=r"^\[LOG_NOT_SHARED\]"):
+            with pytest.raises(LogNotSharedError):
                 backend.claim(0, plan_of(other, "job"))
 
     @pytest.mark.parametrize("planned", [1, 7])

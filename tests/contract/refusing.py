@@ -63,16 +63,18 @@ class RefuseContract(ContractBase):
     def test_changed_input_of_a_loaded_partition_is_refused(self, backend: Backend, rows: Rows) -> None:
         run_job(backend, "job", TEN)
         before = records_in(backend, 0), backend.progress(0, "job")
-        with pytest.raises(InputChangedError, match="partition 0"):
+        with pytest.raises(InputChangedError) as raised:
             run_job(backend, "job", rows, run="run-2")
+        assert raised.value.partition == 0
         assert (records_in(backend, 0), backend.progress(0, "job")) == before
 
     def test_input_that_is_too_short_in_one_partition_moves_no_other(self, backend: Backend) -> None:
         rows = rows_of(5, 0, 1)
         plan = pin_plan(backend, "job", END)
         load(backend, plan, {1: rows[1]})
-        with pytest.raises(InputChangedError, match="partition 1"):
+        with pytest.raises(InputChangedError) as raised:
             load(backend, plan, {0: ["only one"], 1: rows[1][:3]}, task="run-2/0")
+        assert raised.value.partition == 1
         assert values_in(backend, 0) == []
 
     @pytest.mark.parametrize("chunks", [1, 4])
@@ -99,8 +101,9 @@ class RefuseContract(ContractBase):
         rows = {0: ["a", "b", "c", "x" * 200, "d"]}
         small = ChunkLimits(max_records=2, max_bytes=150, max_seconds=1_000)
         plan = pin_plan(backend, "job", END)
-        with pytest.raises(RecordTooLargeError, match="row 3 of partition"):
+        with pytest.raises(RecordTooLargeError) as raised:
             load(backend, plan, rows, limits=small, size=1)
+        assert raised.value.row == 3
         assert values_in(backend, 0) == ["a", "b"]
         load(backend, plan, rows)
         assert values_in(backend, 0) == rows[0]
@@ -112,8 +115,9 @@ class RefuseContract(ContractBase):
             assert pin_plan(other, "job", END) == first
         with pytest.raises(ConflictError):
             run_job(backend, "job", TEN)
-        with pytest.raises(JobMismatchError, match=r"^\[JOB_MISMATCH\] job 'job' was planned with expected"):
+        with pytest.raises(JobMismatchError) as raised:
             pin_plan(backend, "job", ExpectedOffsets.parse("none"))
+        assert raised.value.job == "job"
         assert values_in(backend, 0) == ["x"]
 
     @pytest.mark.parametrize(
@@ -126,8 +130,9 @@ class RefuseContract(ContractBase):
 
     def test_a_plan_for_another_log_or_layout_is_refused(self, backend: Backend) -> None:
         backend.record_plan(replace(plan_of(backend, "other-log"), log_id="f" * 32))
-        with pytest.raises(TruncatedError, match="planned on another log"):
+        with pytest.raises(TruncatedError) as raised:
             run_job(backend, "other-log", TEN)
+        assert raised.value.job == "other-log"
         backend.record_plan(replace(plan_of(backend, "other-layout"), layout_epoch=4))
         with pytest.raises(LayoutChangedError, match="layout epoch 4"):
             run_job(backend, "other-layout", TEN)
@@ -137,8 +142,9 @@ class RefuseContract(ContractBase):
         rows = rows_of(4, 0, 2)
         plan = pin_plan(backend, "job", END)
         results = [load(backend, plan, {at: rows[at]}, task=f"run/{at}")[0] for at in (2, 0)]
-        with pytest.raises(InputChangedError, match="partition 0 holds 4 rows of job 'job'"):
+        with pytest.raises(InputChangedError) as raised:
             complete_job(backend, plan, (results[0],))
+        assert (raised.value.partition, raised.value.job) == (0, "job")
         assert backend.completion("job") is None
         done = complete_job(backend, plan, tuple(results))
         assert [result.progress.partition for result in done.partitions] == [0, 2]

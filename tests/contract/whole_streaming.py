@@ -99,8 +99,9 @@ class WholeStreamContract(ContractBase):
         run_whole(backend, 0, FIRST, expected="end")
         plan = begin(backend, 1, "end")
         append_foreign(backend, 2, "in between")
-        with pytest.raises(ConflictError, match="partition 2"):
+        with pytest.raises(ConflictError) as raised:
             tasks(backend, plan, 1, SECOND)
+        assert raised.value.partition == 2
         abort_group(backend, plan)
         assert everything(backend) == appended(FIRST) | {2: ["in between"]}
 
@@ -109,10 +110,12 @@ class WholeStreamContract(ContractBase):
         with self.reopen(backend) as other:
             held = run_whole(other, 0, FIRST, run="again")
             assert [each.resumed_rows for each in held] == [2, 1]
-            with pytest.raises(InputChangedError, match=r"the replay of batch .* has other rows"):
+            with pytest.raises(InputChangedError) as raised:
                 run_whole(other, 0, FIRST | {1: ["x"]}, run="changed")
-            with pytest.raises(InputChangedError, match="the replay has none for this partition"):
+            assert raised.value.job == "stream"
+            with pytest.raises(InputChangedError) as raised:
                 run_whole(other, 0, {0: FIRST[0]}, run="fewer")
+            assert raised.value.partition == 1
             run_whole(other, 1, SECOND)
             with pytest.raises(CheckpointMismatchError):
                 run_whole(other, 0, FIRST, run="late")

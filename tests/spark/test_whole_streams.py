@@ -69,8 +69,9 @@ def test_batches_are_visible_as_a_whole_once_through_restarts_and_replays(source
     replay(checkpoint, 2)
     file = source.folder / "c"
     file.write_text(file.read_text().replace("c-003", "c-xxx"))
-    with pytest.raises(InputChangedError, match=r"the replay of batch 2 of job .* has other rows"):
+    with pytest.raises(InputChangedError) as raised:
         run(routed, checkpoint, **options)
+    assert raised.value.job == "copy"
     assert values_of(address) == sorted(rows)
 
 
