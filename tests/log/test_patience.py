@@ -7,7 +7,7 @@ import pytest
 
 from spark_cas.log.load.locking import Applicant
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.patience import ConfirmingRead, Wait, extend, within
+from spark_cas.log.patience import ConfirmingRead, Wait, extend, fresh_deadline, within
 from spark_cas.log.timing import RETRY_TIMEOUT_MS
 
 
