@@ -10,7 +10,7 @@ from benchmarks.slow_network import slow_network
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import Plan
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from tests.support.writing import JobWriter
 from tools.kafka_broker import KafkaBroker

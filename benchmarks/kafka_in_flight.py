@@ -15,7 +15,7 @@ from benchmarks.slow_network import slow_network
 from spark_cas import RECORDS
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tools.kafka_broker import KafkaBroker
 from tools.ports import held_ports
 

@@ -14,7 +14,7 @@ import grimp
 import pytest
 
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.log.kafka.log import KafkaLog
+from spark_cas.log.kafka.kafka_log import KafkaLog
 from spark_cas.log.memory import MemoryLog
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.protocol import Admin, Blind, Expandable, LockTable, Log, Registry
@@ -51,7 +51,7 @@ def test_every_layer_contract_can_be_broken(tmp_path):
         (PACKAGE / "log/load/planning.py", "import pyspark"),
         (PACKAGE / "log/memory.py", "import spark_cas.log.objects"),
         (PACKAGE / "log/protocol.py", "import confluent_kafka, obstore"),
-        (PACKAGE / "programs/load_progress.py", "import spark_cas.log.kafka.spec"),
+        (PACKAGE / "programs/load_progress.py", "import spark_cas.log.kafka.settings.kafka_spec"),
         (PACKAGE / "spark/accelerators/jvm_hash.py", "import spark_cas.spark.writing.route"),
         (PACKAGE / "cli/tables.py", "import key_value_store"),
         (EXAMPLE / "node.py", "import key_value_store.http.wire, spark_cas.programs.errors"),

@@ -18,7 +18,7 @@ from spark_cas.core.outcome import Appended, Conflict, Fenced, Outcome, Unknown
 from spark_cas.core.plan import Layout
 from spark_cas.core.refusal import error_of
 from spark_cas.log.backend import Backend
-from spark_cas.log.patience import Wait
+from spark_cas.log.deadline import Wait
 
 SETTLE_SECONDS = 2.0
 """The time for which a leader keeps its term before another node takes over, so that it can serve requests."""

@@ -28,7 +28,7 @@ from spark_cas.core.outcome import Appended, ProgressLost, Truncated, Unknown
 from spark_cas.core.plan import Layout
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
-from spark_cas.log.patience import within
+from spark_cas.log.deadline import within
 
 _POLL_SECONDS = 0.2
 _POLL_TIMEOUT_SECONDS = 5.0

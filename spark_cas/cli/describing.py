@@ -12,8 +12,8 @@ from spark_cas.core.plan import Layout
 from spark_cas.log.backend import Backend
 from spark_cas.log.clock import time_text
 from spark_cas.log.load.after_expansion import plan_now
+from spark_cas.log.load.atomic_load import undecided_progress
 from spark_cas.log.load.planning import job_progress
-from spark_cas.log.load.whole_load import undecided_progress
 
 _TEXT = frozenset({"job", "complete", "newest chunk", "lock of job", "undecided job", "since"})
 _LONG = frozenset({"job", "newest chunk", "lock of job", "undecided job"})

@@ -37,8 +37,8 @@ from spark_cas.core.records import RECORDS
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
+from spark_cas.log.deadline import wait_for_others
 from spark_cas.log.memory_partition import Partition
-from spark_cas.log.patience import wait_for_others
 from spark_cas.log.protocol import EntryKind
 
 

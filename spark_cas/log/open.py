@@ -6,9 +6,9 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from spark_cas.log.backend import Backend
-from spark_cas.log.kafka.address import SCHEME as KAFKA
-from spark_cas.log.kafka.address import kafka_spec, parse_kafka_url
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.address import SCHEME as KAFKA
+from spark_cas.log.kafka.settings.address import kafka_spec, parse_kafka_url
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.spec import LogSpec
 
@@ -103,7 +103,7 @@ def open_topics(spec: AnySpec) -> TopicList:
     if not isinstance(spec, KafkaSpec):
         msg = f"{spec.server} has no topics"
         raise TypeError(msg)
-    from spark_cas.log.kafka.topics import Topics  # noqa: PLC0415 - as above
+    from spark_cas.log.kafka.topic.topics import Topics  # noqa: PLC0415 - as above
 
     return Topics(spec)
 

@@ -11,8 +11,8 @@ from spark_cas.log.open import AnySpec, with_settings
 from spark_cas.options.addressing import NO_ADDRESS, Named, selection_of
 from spark_cas.options.defaults_file import per_log_defaults
 from spark_cas.options.kafka_connector import unused_by
-from spark_cas.options.names import KAFKA, check_defaults, check_name, fits, has_no_effect, is_for, settings_of
 from spark_cas.options.option import Scope
+from spark_cas.options.option_names import KAFKA, check_defaults, check_name, fits, has_no_effect, is_for, settings_of
 from spark_cas.options.selection import Selection
 from spark_cas.options.store_settings import PREFIX as STORE
 from spark_cas.options.table import BY_KEY, SERVERS

@@ -13,8 +13,8 @@ from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import BY_KEY
 from spark_cas.log.open import AnySpec
 from spark_cas.options.contradictions import refuse_for_views, refuse_of_loads, refuse_of_plans, warn_of_deprecated
-from spark_cas.options.names import is_for
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION, ISOLATION_LOAD, READING, VIEWS_OF_RECORDS, Scope
+from spark_cas.options.option_names import is_for
 from spark_cas.options.option_values import Given
 from spark_cas.options.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
 from spark_cas.options.read_tasks import Splitting

@@ -5,8 +5,8 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.micro_batch import ORDER_COLUMNS
 from spark_cas.core.plan import MOST_PARTITIONS
-from spark_cas.log.kafka.address import check_servers
-from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS
+from spark_cas.log.kafka.settings.address import check_servers
+from spark_cas.log.kafka.settings.kafka_spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS
 from spark_cas.log.timing import RETRY_TIMEOUT_MS
 from spark_cas.options.option import (

@@ -13,10 +13,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from spark_cas.core.errors import ConditionalLogError, StorageError
 from spark_cas.log.backend import Backend
+from spark_cas.log.deadline import within
 from spark_cas.log.load.after_expansion import plan_now
-from spark_cas.log.load.whole_load import with_group
+from spark_cas.log.load.atomic_load import with_group
 from spark_cas.log.open import AnySpec, for_a_look, open_log
-from spark_cas.log.patience import within
 from spark_cas.spark.jvm import java_context
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pyspark import TaskContext
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.log import timing
 from spark_cas.log.backend import Backend
+from spark_cas.log.deadline import ConfirmingRead
 from spark_cas.log.open import AnySpec, answered_before, open_again, open_log
-from spark_cas.log.patience import ConfirmingRead
 from spark_cas.spark.accelerators.freezing import freeze_loaded_modules
 from spark_cas.spark.worker_process import in_worker
 

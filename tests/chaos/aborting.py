@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.whole_load import abort_left
+from spark_cas.log.load.atomic_load import abort_left
 from tests.chaos.beside import Beside
 from tests.chaos.faults import Undo
 from tests.chaos.tails import lines_from_end

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Thread
 
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.chaos.faults import Undo
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, Rule, Where, naming

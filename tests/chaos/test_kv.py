@@ -3,7 +3,7 @@
 import pytest
 
 from spark_cas.core.partitioner import partition_of_key
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.chaos import world
 from tests.chaos.__main__ import main
 from tests.chaos.kv import node

@@ -23,7 +23,7 @@ from spark_cas.core.errors import (
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import Batch
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.micro_batch import begin_stream, load_batch
+from spark_cas.log.load.append_micro_batch import begin_stream, load_batch
 from spark_cas.log.load.planning import job_progress, pin_plan
 from tests.contract.base import ContractBase, at_once
 from tests.contract.crashing import CrashContract

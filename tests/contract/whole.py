@@ -11,8 +11,8 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.core.plan import Completion, PartitionResult, Plan
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
+from spark_cas.log.load.atomic_load import abort_group, commit_group
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
-from spark_cas.log.load.whole_load import abort_group, commit_group
 from tests.contract.base import ContractBase
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
 from tests.support.loads import Rows, load, rows_of, run_job

@@ -11,8 +11,8 @@ from spark_cas.core.errors import ConflictError, FencedError, InputChangedError,
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.atomic_load import abort_group, commit_group, hold_named
 from spark_cas.log.load.planning import complete_job
-from spark_cas.log.load.whole_load import abort_group, commit_group, hold_named
 from tests.contract.base import ContractBase, at_once, eager_switching
 from tests.contract.whole import (
     NOTHING,

@@ -17,12 +17,12 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
+from spark_cas.log.deadline import cap_wait_on_others
 from spark_cas.log.expanding import expand_log
+from spark_cas.log.load.append_micro_batch import begin_stream, complete_batch, load_batch
+from spark_cas.log.load.atomic_load import abort_group, with_group
 from spark_cas.log.load.locking import Applicant, abort_job, acquire_lock, release_lock
-from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.planning import job_progress
-from spark_cas.log.load.whole_load import abort_group, with_group
-from spark_cas.log.patience import cap_wait_on_others
 from tests.contract.base import ContractBase
 from tests.contract.locking import dead_process
 from tests.contract.streaming import BATCHES, SORTED, WIDE, appended

@@ -13,7 +13,7 @@ from spark_cas.core.outcome import Appended, Outcome, Unknown
 from spark_cas.core.plan import Progress
 from spark_cas.log.backend import Backend
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.kafka.clients import SECONDS, committed_values
 from tests.kafka.proxy.frames import Api

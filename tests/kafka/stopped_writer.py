@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append.sending import Sending
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.deadlined import Deadlined
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.client.sending import Sending
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.faulted import JOB, planned_writer, spec_of
 from tests.support.loads import TEN, run_job
 from tests.support.writing import table_of

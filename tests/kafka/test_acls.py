@@ -12,7 +12,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.rights import Right, on_groups, on_ids, on_topic
-from spark_cas.log.kafka.spec import DEFAULT_PREFIX, KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import DEFAULT_PREFIX, KafkaSpec
 from tests.contract.whole import run_whole
 from tests.kafka.clients import SECONDS, admin_of, append, create_topic
 from tests.support.loads import TEN, run_job

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, OptionError, StorageError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.address import kafka_spec
+from spark_cas.log.kafka.settings.address import kafka_spec
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import parse_read_stream
 from spark_cas.spark.reading.stream_read import RecordsStreamReader

@@ -6,13 +6,14 @@ from confluent_kafka import TopicPartition
 from spark_cas import append_once
 from spark_cas.core.errors import UndecidedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.log.kafka import KafkaLog, ends
+from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.error_text import NotPermittedError
-from spark_cas.log.kafka.consistent_bounds import WholeLoads, at_one_moment
-from spark_cas.log.kafka.ledger import Ledger
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.consistent_bounds import WholeLoads, at_one_moment
+from spark_cas.log.kafka.registry.group_ledger import Ledger
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from tests.contract.whole import bounded, run_whole
 from tests.kafka.clients import SECONDS, create_topic
@@ -34,12 +35,12 @@ def log(broker):
 @pytest.fixture
 def busy(monkeypatch):
     """Partitions that appear to have concurrent appends at every check."""
-    monkeypatch.setattr(ends, "at_rest", lambda *_: None)
+    monkeypatch.setattr(end_offsets, "at_rest", lambda *_: None)
 
 
 def between(monkeypatch, happens):
     """Call a function once, after the read of the bounds of the first partition and before that of the second."""
-    barriers = ends.barriers
+    barriers = end_offsets.barriers
 
     def one_after_the_other(admin, ats, timeout_seconds, seen=0):
         if len(ats) != 2 or not ats[0].topic.startswith("t-"):
@@ -49,7 +50,7 @@ def between(monkeypatch, happens):
             happens.pop()()
         return (*first, *barriers(admin, ats[1:], timeout_seconds))
 
-    monkeypatch.setattr(ends, "barriers", one_after_the_other)
+    monkeypatch.setattr(end_offsets, "barriers", one_after_the_other)
 
 
 @pytest.mark.usefixtures("busy")
@@ -100,7 +101,7 @@ def test_reader_without_access_to_the_registry_gets_bounds(log, busy):
 
     loads = WholeLoads(refused, lambda _: ())
     admin, ats = admin_of(log)
-    assert at_one_moment(admin, ats, loads, SECONDS) == ends.barriers(admin, ats, SECONDS)
+    assert at_one_moment(admin, ats, loads, SECONDS) == end_offsets.barriers(admin, ats, SECONDS)
 
 
 def test_continuous_loads_are_reported_at_the_timeout(log, busy):

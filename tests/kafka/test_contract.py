@@ -6,7 +6,7 @@ import pytest
 
 from spark_cas.log.backend import Backend
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.contract.base import NewBackend
 from tests.contract.crashing import CrashContract
 from tests.contract.log_contract import JobContract, StepContract

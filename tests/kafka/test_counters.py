@@ -6,7 +6,7 @@ from multiprocessing import get_context
 import pytest
 
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.counting import count_up, require_all_counted
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

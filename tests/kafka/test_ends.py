@@ -5,12 +5,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from spark_cas.core.errors import LogNotFoundError
-from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.client import admin as admin_module
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.codes import NO_LEADER
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.clients import SECONDS, admin_of, append, create_topic
 from tools.kafka_broker.waiting import wait_until
 
@@ -40,10 +40,10 @@ def test_offsets_are_not_requested_without_known_leaders(broker, asked):
     append(broker.bootstrap, topic, "a", "b")
     admin = admin_client(KafkaSpec(broker.bootstrap, topic))
     first, second = (TopicPartition(topic, number) for number in range(2))
-    assert ends.stable_bounds(admin, first).end_offset == 3
+    assert end_offsets.stable_bounds(admin, first).end_offset == 3
     assert asked == ["list_topics", "list_offsets", "list_offsets"]
     asked.clear()
-    assert ends.high_watermark(admin, second) == 0
+    assert end_offsets.high_watermark(admin, second) == 0
     assert asked == ["list_offsets"]
 
 
@@ -51,7 +51,7 @@ def test_transaction_committed_between_two_reads_is_in_all_bounds(broker, monkey
     topic = create_topic(broker.bootstrap, 2)
     admin = admin_client(KafkaSpec(broker.bootstrap, topic))
     ats = [TopicPartition(topic, number) for number in range(2)]
-    barriers = ends.barriers
+    barriers = end_offsets.barriers
     committed: list[str] = []
 
     def one_after_the_other(admin, ats, timeout_seconds):
@@ -60,8 +60,8 @@ def test_transaction_committed_between_two_reads_is_in_all_bounds(broker, monkey
             committed.append(commit_to_both(broker.bootstrap, topic))
         return (*first, *barriers(admin, ats[1:], timeout_seconds))
 
-    monkeypatch.setattr(ends, "barriers", one_after_the_other)
-    found = ends.at_rest(admin, ats, SECONDS)
+    monkeypatch.setattr(end_offsets, "barriers", one_after_the_other)
+    found = end_offsets.at_rest(admin, ats, SECONDS)
     assert found
     assert [each.end_offset for each in found] == [2, 2], "a record and its marker"
 
@@ -79,7 +79,7 @@ def commit_to_both(address, topic):
 def test_newest_time_is_requested_from_known_leaders(broker, asked):
     topic = create_topic(broker.bootstrap)
     admin = admin_client(KafkaSpec(broker.bootstrap, topic))
-    assert ends.newest_ms(admin, TopicPartition(topic, 0)) == -1
+    assert end_offsets.newest_ms(admin, TopicPartition(topic, 0)) == -1
     assert asked == ["list_topics", "list_offsets"]
 
 
@@ -96,7 +96,7 @@ def test_leaders_are_requested_again_after_an_error(broker, asked, monkeypatch, 
     """A failover or a new partition causes these errors. The test cannot cause them, so it raises them."""
     topic = create_topic(broker.bootstrap)
     at, admin = TopicPartition(topic, 0), admin_client(KafkaSpec(broker.bootstrap, topic))
-    assert ends.high_watermark(admin, at) == 0
+    assert end_offsets.high_watermark(admin, at) == 0
     asked.clear()
     answer = Admin.answer
 
@@ -106,21 +106,21 @@ def test_leaders_are_requested_again_after_an_error(broker, asked, monkeypatch, 
         raise KafkaException(KafkaError(code))
 
     monkeypatch.setattr(Admin, "answer", failing_once)
-    assert ends.high_watermark(admin, at) == 0
+    assert end_offsets.high_watermark(admin, at) == 0
     assert asked == ["list_offsets", "list_topics", "list_offsets"]
 
 
 def test_a_topic_that_is_not_there_has_no_offsets_to_ask_for(broker, asked):
     admin = admin_client(KafkaSpec(broker.bootstrap, "nowhere"))
     with pytest.raises(LogNotFoundError):
-        ends.barrier(admin, TopicPartition("nowhere", 0), 10.0)
+        end_offsets.barrier(admin, TopicPartition("nowhere", 0), 10.0)
     assert asked == ["list_topics"]
 
 
 def test_a_topic_that_was_deleted_since_is_not_there(broker):
     topic = create_topic(broker.bootstrap)
     at, admin = TopicPartition(topic, 0), admin_client(KafkaSpec(broker.bootstrap, topic))
-    assert ends.high_watermark(admin, at) == 0
+    assert end_offsets.high_watermark(admin, at) == 0
     operator = admin_of(broker.bootstrap)
     operator.delete_topics([topic])[topic].result(SECONDS)
     wait_until(lambda: _is_gone(admin, at), SECONDS, lambda: "the broker still reports the topic")
@@ -128,7 +128,7 @@ def test_a_topic_that_was_deleted_since_is_not_there(broker):
 
 def _is_gone(admin, at):
     try:
-        ends.high_watermark(admin, at)
+        end_offsets.high_watermark(admin, at)
     except LogNotFoundError:
         return True
     return False

@@ -9,10 +9,11 @@ from confluent_kafka import TopicPartition
 from spark_cas.core.errors import ConflictError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Conflict
-from spark_cas.log.kafka import KafkaLog, ends
+from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import gap
-from spark_cas.log.kafka.reading import first_record
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.reading import first_record
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from tests.kafka.clients import append as append_as_others_do
 from tests.kafka.clients import create_topic
@@ -88,14 +89,14 @@ def test_append_during_an_unchecked_claim_is_no_lost_ledger(broker, topic, monke
     spec = KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)
     with KafkaLog(spec) as log, KafkaLog(spec) as other:
         plan = pin_plan(log, "job", ExpectedOffsets("none"))
-        found = ends.bounds_to_high_watermark
+        found = end_offsets.bounds_to_high_watermark
 
         def meanwhile(*asked):
-            monkeypatch.setattr(ends, "bounds_to_high_watermark", found)
+            monkeypatch.setattr(end_offsets, "bounds_to_high_watermark", found)
             JobWriter(other, plan).must_append("a")
             return found(*asked)
 
-        monkeypatch.setattr(ends, "bounds_to_high_watermark", meanwhile)
+        monkeypatch.setattr(end_offsets, "bounds_to_high_watermark", meanwhile)
         late = JobWriter(log, replace(plan, rejoined=True))
         assert late.claim.progress == other.progress(0, "job")
         append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)

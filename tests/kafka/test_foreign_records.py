@@ -12,7 +12,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import TIMESTAMP_TYPE
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.codes import passes
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.options.parse import parse_read
 from spark_cas.spark.reading.read import RecordsReader
 from spark_cas.spark.schema import RECORDS, RECORDS_AND_HEADERS

@@ -15,14 +15,14 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OF
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka import preflight as preflight_module
-from spark_cas.log.kafka.append import blind
-from spark_cas.log.kafka.append.sending import Sending
+from spark_cas.log.kafka import broker_preflight as preflight_module
+from spark_cas.log.kafka.append import at_least_once
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError, plain_error
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.client.rights import on_topic
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.client.sending import Sending
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.options.parse import parse_write
 from spark_cas.spark.schema import Mark
 from spark_cas.spark.writing import blind_write, write
@@ -176,7 +176,9 @@ def test_permanently_rejected_records_fail_the_task_once(broker, monkeypatch, gu
     assert isinstance(writer, BlindWriter)
     writer.task = replace(writer.task, guarantee=guarantee)
     monkeypatch.setattr(blind_write, "task_number", lambda: 0)
-    monkeypatch.setattr(blind, "require_acceptable", lambda *_: None)  # as without the ACL to read the settings
+    monkeypatch.setattr(
+        at_least_once, "require_acceptable", lambda *_: None
+    )  # as without the ACL to read the settings
     no_key = ROWS.set_column(0, "key", pa.array([None], pa.binary()))
     message = writer.write(iter([ROWS, no_key, ROWS]))
     with pytest.raises(StorageError, match=r"without key\. .*has appended 1 rows for certain"):

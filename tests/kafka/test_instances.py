@@ -23,8 +23,8 @@ from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
 from spark_cas.log.kafka.registry import layouts
-from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import require_planned
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.topic.topic_settings import require_planned
 from spark_cas.log.load.planning import pin_plan
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 from tests.support.writing import JobWriter, append_foreign, table_of, values_in

@@ -17,7 +17,7 @@ from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client import kept_clients
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.open import open_again
 from spark_cas.options.parse import parse_read

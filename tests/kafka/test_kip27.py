@@ -15,7 +15,7 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.contract.base import at_once
 from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
 from tests.kafka.clients import append as append_as_others_do

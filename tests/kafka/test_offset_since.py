@@ -10,9 +10,10 @@ from confluent_kafka.admin import OffsetSpec
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import first_since
 from spark_cas.log import clock
-from spark_cas.log.kafka import KafkaLog, reading
-from spark_cas.log.kafka import log as log_module
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka import kafka_log as log_module
+from spark_cas.log.kafka.offsets import reading
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 from tests.kafka.proxy.frames import Api, Request
 from tests.kafka.proxy.rules import Fault, of_client

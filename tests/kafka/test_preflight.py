@@ -17,9 +17,9 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE, IDEMPOTENT
 from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Preflight
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka import preflight as preflight_module
-from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.load.blind import load_blind
+from spark_cas.log.kafka import broker_preflight as preflight_module
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.load.at_least_once import load_blind
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
 from tests.kafka.clients import SECONDS, admin_of, create_topic

@@ -7,7 +7,7 @@ from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.support.writing import JobWriter, plan_of, without_end
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]

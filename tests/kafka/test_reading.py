@@ -13,12 +13,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from spark_cas.core.errors import StorageError, TrimmedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
-from spark_cas.log.kafka import KafkaLog, reading
+from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client import clients
 from spark_cas.log.kafka.client.clients import reader
 from spark_cas.log.kafka.client.readers import Readers
-from spark_cas.log.kafka.reading import first_record, read_records, read_with_gaps
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.offsets import reading
+from spark_cas.log.kafka.offsets.reading import first_record, read_records, read_with_gaps
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.options.parse import parse_read
 from spark_cas.spark.reading.read import RecordsReader
 from spark_cas.spark.schema import RECORDS as SPARK_RECORDS

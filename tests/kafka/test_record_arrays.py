@@ -76,7 +76,7 @@ def test_planner_sends_records_without_pandas():
     program = """
 import sys
 from spark_cas.core.records import record_sizes, records_of_bytes
-from spark_cas.log.kafka.append.sending import held_back, refuse_unsendable
+from spark_cas.log.kafka.client.sending import held_back, refuse_unsendable
 from spark_cas.log.kafka.accelerators.record_arrays import messages_of
 records = records_of_bytes([b"plan", b"gone"], [b"value", None])
 refuse_unsendable(records)

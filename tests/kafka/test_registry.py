@@ -20,11 +20,11 @@ from spark_cas.core.plan_json import to_json
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append.sending import produce
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.registry import first_writer_wins
-from spark_cas.log.kafka.registry.first_writer_wins import kind_of
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.client.sending import produce
+from spark_cas.log.kafka.registry import compacted_map
+from spark_cas.log.kafka.registry.compacted_map import kind_of
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.contract.base import at_once
 from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
 from tests.kafka.faulted import spec_of
@@ -152,7 +152,7 @@ def test_second_entry_of_a_key_is_never_committed(spec, monkeypatch):
                 assert quick.record_plan(first) == first
             return produce(producer, at, *given)
 
-        monkeypatch.setattr(first_writer_wins, "produce", after_the_other)
+        monkeypatch.setattr(compacted_map, "produce", after_the_other)
         assert slow.record_plan(second) == first
     with KafkaLog(spec) as log:  # reads up to a barrier, because a commit returns before readers see it
         assert log.plan("job") == first
@@ -301,7 +301,7 @@ def test_driver_killed_during_a_put_does_not_block_others_for_long(spec):
         dead = TransactionalProducer(registered._spec, f"{spec.prefix}/dead")
         dead.init(SECONDS)
         dead.begin()
-        entry = first_writer_wins._table([(key_of(spec, "plan", "dead"), b"{}")])
+        entry = compacted_map._table([(key_of(spec, "plan", "dead"), b"{}")])
         assert produce(dead, TopicPartition(spec.registry_topic, 0), entry, 0, SECONDS) is not None
         dead.close()
         claimed_after = time.monotonic()

@@ -9,7 +9,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.programs.load_report import complete_rows, completed_report

@@ -12,8 +12,8 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE, IDEMPOTENT
 from spark_cas.core.records import RECORDS
 from spark_cas.log import clock
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.load.blind import load_blind
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.load.at_least_once import load_blind
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan

@@ -4,8 +4,8 @@ import pytest
 
 from spark_cas.core.outcome import Appended, RowConflict
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append.sending import Sending
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.client.sending import Sending
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.clients import append as append_as_others_do
 from tests.support.writing import JobWriter, append_foreign, plan_of, records_in, table_of, values_in
 

@@ -10,7 +10,7 @@ import pytest
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.open import for_a_look, open_log, parse_address
 from spark_cas.log.spec import LogSpec

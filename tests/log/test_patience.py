@@ -5,9 +5,9 @@ import time
 
 import pytest
 
+from spark_cas.log.deadline import ConfirmingRead, Wait, extend, fresh_deadline, within
 from spark_cas.log.load.locking import Applicant
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.patience import ConfirmingRead, Wait, extend, fresh_deadline, within
 from spark_cas.log.timing import RETRY_TIMEOUT_MS
 
 

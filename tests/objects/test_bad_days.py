@@ -16,10 +16,10 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Unknown
+from spark_cas.log.deadline import within
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
-from spark_cas.log.patience import within
 from spark_cas.log.spec import LogSpec
 from tests.long import full
 from tests.objects.bad_day import BUSY, CUT_OFF, GIVES_UP, SILENT, BadDay, Proxy, proxy_to

@@ -13,8 +13,8 @@ from spark_cas.core.errors import FencedError, FormatError
 from spark_cas.core.group import GroupOutcome, outcome_from_json, outcome_to_json
 from spark_cas.core.outcome import Appended, Conflict
 from spark_cas.log.load.append_once import append_once
+from spark_cas.log.load.atomic_load import abort_group, abort_left, commit_group
 from spark_cas.log.load.planning import complete_job
-from spark_cas.log.load.whole_load import abort_group, abort_left, commit_group
 from spark_cas.log.objects import ObjectLog, paths
 from spark_cas.log.objects.local_store import LocalStore
 from tests.contract.whole import ROWS, everything, pin, run_whole, tasks

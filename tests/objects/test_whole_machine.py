@@ -10,7 +10,7 @@ from spark_cas.core.errors import FencedError
 from spark_cas.core.outcome import Appended
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.whole_load import abort_group, commit_group
+from spark_cas.log.load.atomic_load import abort_group, commit_group
 from spark_cas.log.memory import MemoryLog
 from spark_cas.log.objects import ObjectLog
 from tests.contract.whole import everything, pin

@@ -13,7 +13,7 @@ from rich.console import Console
 from spark_cas.core import errors
 from spark_cas.core.input_list import InputList
 from spark_cas.core.plan import EarlierRows, PartitionResult, Plan, Progress
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import complete_job, job_results
 from spark_cas.log.memory import MemoryLog
 from spark_cas.log.open import parse_address

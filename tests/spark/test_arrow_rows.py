@@ -10,7 +10,7 @@ from spark_cas.core.errors import NotRoutedError
 from spark_cas.core.records import HEADERS, RECORDS
 from spark_cas.core.row_claims import split_claims
 from spark_cas.spark import schema as columns
-from spark_cas.spark.records import RowBuilder, by_partition, records_of
+from spark_cas.spark.arrow_rows import RowBuilder, by_partition, records_of
 from spark_cas.spark.versions import arrow_schema
 
 

@@ -7,7 +7,7 @@ import pytest
 from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import Layout
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.parse import check_read, parse_read, parse_route, parse_write, parse_write_stream
 from spark_cas.options.read_range import ReadLimit, ReadRange

@@ -14,7 +14,7 @@ from spark_cas.core.partitioner import DEFAULT_PARTITIONER, PARTITIONERS, partit
 from spark_cas.core.records import HEADERS
 from spark_cas.spark.accelerators import jvm_hash
 from spark_cas.spark.accelerators.jvm_hash import JvmHash
-from spark_cas.spark.records import records_of
+from spark_cas.spark.arrow_rows import records_of
 from spark_cas.spark.writing.partition_by_key import partition_by_key
 from tests.spark.session_settings import session_settings
 

@@ -10,7 +10,7 @@ from spark_cas.core.errors import LogNotFoundError, OptionError, TrimmedError, T
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.objects import paths
-from spark_cas.log.objects.log import ObjectLog
+from spark_cas.log.objects.object_log import ObjectLog
 from spark_cas.options.parse import parse_read, parse_read_stream
 from spark_cas.programs.stream_copy import records_behind
 from spark_cas.spark.reading.read import RecordsPartition, RecordsReader

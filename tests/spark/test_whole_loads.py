@@ -10,8 +10,8 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 
 from spark_cas import bootstrap, error_from_text, open_log, route
 from spark_cas.core.errors import ConflictError, FencedError, LoadInProgressError
+from spark_cas.log.load.atomic_load import with_group
 from spark_cas.log.load.planning import complete_job, job_progress
-from spark_cas.log.load.whole_load import with_group
 from spark_cas.options.parse import parse_write
 from spark_cas.spark.writing.write import ConditionalLogWriter, plan_write
 from tests.contract.whole import everything

@@ -11,10 +11,10 @@ from spark_cas import open_log, route
 from spark_cas.core.errors import ConflictError, InputChangedError, NotRoutedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import Batch
+from spark_cas.log.load.append_micro_batch import load_batch
+from spark_cas.log.load.atomic_load import with_group
 from spark_cas.log.load.locking import Applicant, acquire_lock
-from spark_cas.log.load.micro_batch import load_batch
 from spark_cas.log.load.planning import job_progress
-from spark_cas.log.load.whole_load import with_group
 from spark_cas.options.parse import parse_write
 from spark_cas.spark.writing.stream_write import BatchReport, plan_batch_write
 from tests.contract.streaming import WIDE

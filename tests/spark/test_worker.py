@@ -12,7 +12,7 @@ import pytest
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client import kept_clients
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.spark.accelerators import freezing
 from spark_cas.spark.worker import open_here, planned_log
 from tests.kafka.clients import create_topic

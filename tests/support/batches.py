@@ -8,8 +8,14 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.plan import PartitionResult
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.micro_batch import begin_stream, complete_batch, ledger_before, load_batch, refused_batch
-from spark_cas.log.load.whole_load import with_group
+from spark_cas.log.load.append_micro_batch import (
+    begin_stream,
+    complete_batch,
+    ledger_before,
+    load_batch,
+    refused_batch,
+)
+from spark_cas.log.load.atomic_load import with_group
 from tests.support.loads import LIMITS, Rows, batches_of
 
 

@@ -17,7 +17,7 @@ from spark_cas.core.refusal import not_appended
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import rival_tries
-from spark_cas.log.load.second_look import looked_again
+from spark_cas.log.load.confirming_read import looked_again
 from spark_cas.log.load.tail import Tail
 from spark_cas.log.tombstones import unproven_below
 

@@ -16,8 +16,8 @@ from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_with
 from spark_cas.log.load.append_by_key import KeyedAppends
+from spark_cas.log.load.append_once_atomic import append_whole
 from spark_cas.log.load.append_once_records import checked_offset, chunk_of, found_before
-from spark_cas.log.load.append_once_whole import append_whole
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 
 

@@ -18,7 +18,7 @@ from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.plan import Progress
 from spark_cas.core.rejection import Rejection, rejection_from_json, rejection_to_json
 from spark_cas.log import clock, timing
-from spark_cas.log.patience import within
+from spark_cas.log.deadline import within
 from spark_cas.log.protocol import Registry
 
 _Item = TypeVar("_Item")

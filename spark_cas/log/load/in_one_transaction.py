@@ -6,8 +6,8 @@ from spark_cas.core.errors import FencedError, InputChangedError, TransactionEnd
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log import timing
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.whole_load import decide_group, is_committed
-from spark_cas.log.patience import ConfirmingRead, Wait
+from spark_cas.log.deadline import ConfirmingRead, Wait
+from spark_cas.log.load.atomic_load import decide_group, is_committed
 
 _DOING = "loading as a whole"
 

@@ -25,8 +25,8 @@ from spark_cas.core.plan import Plan
 from spark_cas.log import clock, running_process, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import plan_now
+from spark_cas.log.load.atomic_load import abort_group, undecided_progress, with_group
 from spark_cas.log.load.attempts import rival_tries
-from spark_cas.log.load.whole_load import abort_group, undecided_progress, with_group
 from spark_cas.log.timing import LONGEST_TRANSACTION_MS, RETRY_TIMEOUT_MS
 
 _SILENT_SHARE = 1.5

@@ -33,8 +33,10 @@ from spark_cas.core.plan import (
 from spark_cas.core.refusal import rows_in_log_text
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
+from spark_cas.log.deadline import within
 from spark_cas.log.expanding import layout_since, settled_layouts
 from spark_cas.log.load.after_expansion import newest_plan, plan_now, plan_of_rest, require_rest_of
+from spark_cas.log.load.atomic_load import decide_group, is_committed, refuse_by_key, with_group
 from spark_cas.log.load.cancelling import is_of_run, rows_since
 from spark_cas.log.load.placing import require_partitioner
 from spark_cas.log.load.require_expected import (
@@ -44,8 +46,6 @@ from spark_cas.log.load.require_expected import (
     require_expected_still,
 )
 from spark_cas.log.load.rows_in_log import rows_in_ledger_text
-from spark_cas.log.load.whole_load import decide_group, is_committed, refuse_by_key, with_group
-from spark_cas.log.patience import within
 
 
 def fresh_job_name() -> str:

@@ -14,8 +14,8 @@ from spark_cas.core.plan import Plan, Progress, is_complete, resume_offset
 from spark_cas.core.refusal import mismatch_error
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.confirming_read import looked_again
 from spark_cas.log.load.rows_in_log import rows_in_ledger_text
-from spark_cas.log.load.second_look import looked_again
 
 Mismatch = Conflict | Truncated
 

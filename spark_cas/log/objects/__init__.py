@@ -1,5 +1,5 @@
 """Object log backend: a log in a directory or object store that supports put-if-absent."""
 
-from spark_cas.log.objects.log import ObjectLog
+from spark_cas.log.objects.object_log import ObjectLog
 
 __all__ = ["ObjectLog"]

@@ -28,13 +28,13 @@ from spark_cas.core.plan import trimmed_unseen
 from spark_cas.core.put_reply import Found, PutReply, PutVerdict, judge_put
 from spark_cas.core.records import fill_timestamps
 from spark_cas.core.row_claims import check_rows
+from spark_cas.log.deadline import wait_for_others
 from spark_cas.log.objects import paths
 from spark_cas.log.objects.chunk_file import MAX_CHUNK_BYTES, ChunkHeader, StoredChunk, encode
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.trimming import was_in_log
-from spark_cas.log.patience import wait_for_others
 
 
 class Appender:

@@ -2,8 +2,8 @@
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.put_reply import PutReply
+from spark_cas.log.deadline import within
 from spark_cas.log.objects.retry import RetryingStore
-from spark_cas.log.patience import within
 
 
 def put_once(store: RetryingStore, path: str, data: bytes) -> bytes | memoryview:

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.put_reply import PutReply
+from spark_cas.log.deadline import Wait
 from spark_cas.log.objects.store import Store
 from spark_cas.log.objects.store_errors import NobodyThereError, NotNowError
-from spark_cas.log.patience import Wait
 from spark_cas.log.spec import LogSpec
 
 _T = TypeVar("_T")
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 class RetryingStore:
     """Implement `spark_cas.log.objects.store.Store` over another store, with retries until a deadline.
 
-    The deadline applies to each request. Within `spark_cas.log.patience.within`, one deadline covers all requests.
+    The deadline applies to each request. Within `spark_cas.log.deadline.within`, one deadline covers all requests.
     """
 
     def __init__(self, store: Store, spec: LogSpec) -> None:

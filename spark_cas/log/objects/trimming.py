@@ -6,13 +6,13 @@ reused a name that trimming had freed.
 
 from spark_cas.core.errors import ChunkDamagedError
 from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.log.deadline import within
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import ChunkId, StoredChunk
 from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import Store
-from spark_cas.log.patience import within
 
 _REMEMBERED = 32
 """Number of chunks that are recorded before a start, and number of starts that are kept."""

@@ -18,9 +18,9 @@ from spark_cas.options.read_tasks import Ranges, Splitting, Task
 from spark_cas.options.selection import Selection
 from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.accelerators.quick_ack import Acknowledged
+from spark_cas.spark.arrow_rows import RowBuilder
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
-from spark_cas.spark.records import RowBuilder
 from spark_cas.spark.versions import arrow_schema
 from spark_cas.spark.worker import planned_log
 

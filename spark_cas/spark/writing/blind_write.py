@@ -23,12 +23,12 @@ from spark_cas.core.plan import BY_KEY, Completion, Layout
 from spark_cas.core.row_claims import COLUMN
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.blind import load_blind
+from spark_cas.log.load.at_least_once import load_blind
 from spark_cas.log.load.cancelling import TaskRun
 from spark_cas.log.open import AnySpec
 from spark_cas.options.parse import WriteOptions
+from spark_cas.spark.arrow_rows import by_partition
 from spark_cas.spark.plain_errors import called_by_spark
-from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import EndMarkers, Mark
 from spark_cas.spark.worker import planned_log, task_number
 from spark_cas.spark.writing.complete_input import task_rows

@@ -10,7 +10,7 @@ from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.plan import EarlierRows
 from spark_cas.core.refusal import rows_in_log_text
-from spark_cas.spark.records import by_partition, records_of
+from spark_cas.spark.arrow_rows import by_partition, records_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

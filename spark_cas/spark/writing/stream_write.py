@@ -24,21 +24,21 @@ from spark_cas.core.micro_batch import Batch
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import Layout, PartitionResult, Plan, Progress
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.in_one_transaction import in_one_transaction
-from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
-from spark_cas.log.load.micro_batch import (
+from spark_cas.log.load.append_micro_batch import (
     begin_stream,
     complete_batch,
     ledger_before,
     load_batch,
     refused_batch,
 )
+from spark_cas.log.load.atomic_load import abort_group, aborted, is_committed, with_group
+from spark_cas.log.load.in_one_transaction import in_one_transaction
+from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.load.spool import Spool
-from spark_cas.log.load.whole_load import abort_group, aborted, is_committed, with_group
 from spark_cas.log.open import AnySpec, answered_before, for_one_transaction
 from spark_cas.options.parse import LOCK_WAIT_TIMEOUT_MS, WriteOptions
+from spark_cas.spark.arrow_rows import by_partition
 from spark_cas.spark.plain_errors import called_by_spark
-from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import EndMarkers, check_write_schema, refuse_claims
 from spark_cas.spark.versions import DataSourceStreamArrowWriter
 from spark_cas.spark.worker import local_property, open_here, planned_log, task_number

@@ -11,7 +11,7 @@ from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.plan import Completion
 from spark_cas.core.row_claims import split_claims
-from spark_cas.spark.records import by_partition
+from spark_cas.spark.arrow_rows import by_partition
 from spark_cas.spark.schema import PROGRESS
 
 HASHED = StructType([PROGRESS[name] for name in ("partition", "rows", "digest")])

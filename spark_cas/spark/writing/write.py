@@ -27,6 +27,7 @@ from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BY_PARTITION, Completion, Layout, Plan
 from spark_cas.log import clock, running_process
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.atomic_load import abort_group, abort_left
 from spark_cas.log.load.cancelling import TaskRun
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.load_rows import load_rows
@@ -41,11 +42,10 @@ from spark_cas.log.load.planning import (
 )
 from spark_cas.log.load.removed_rows import log_removed_rows
 from spark_cas.log.load.spool import Spool
-from spark_cas.log.load.whole_load import abort_group, abort_left
 from spark_cas.log.open import AnySpec, answered_before, for_one_transaction
 from spark_cas.options.parse import WriteOptions
+from spark_cas.spark.arrow_rows import by_partition
 from spark_cas.spark.plain_errors import called_by_spark
-from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import EndMarkers, Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import open_here, planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions

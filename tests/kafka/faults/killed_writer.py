@@ -9,7 +9,7 @@ import sys
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append.sending import Sending
+from spark_cas.log.kafka.client.sending import Sending
 from spark_cas.log.load.planning import pin_plan
 from tests.kafka import stopped_writer
 from tests.kafka.faulted import JOB, spec_of

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 
 from spark_cas.core.load_locks import LoadLock, LoadLocks
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.load_locks import KafkaLockTable
+from spark_cas.log.kafka.registry.lock_in_group import KafkaLockTable
 from tests.kafka.clients import create_topic
 from tests.kafka.faulted import for_a_while, spec_of
 from tests.kafka.proxy.frames import Api

@@ -15,8 +15,9 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.log.expanding import expand_log, layout_with
-from spark_cas.log.kafka import KafkaLog, ends
+from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client import ask as asking
+from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.options.selection import Selection
 from spark_cas.spark.reading.selected_logs import SelectedLogs
@@ -292,7 +293,7 @@ def test_barrier_waits_for_a_broker_with_the_known_end(proxied, proxied_topic, d
     outdated = proxied.proxy.add(Fault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None)
     assert log.bounds(0).end_offset == 0
     seen = append_foreign(direct, 0, "x").range.end_offset
-    assert ends.barrier(log._admin, TopicPartition(proxied_topic, 0), SECONDS, seen).end_offset >= seen
+    assert end_offsets.barrier(log._admin, TopicPartition(proxied_topic, 0), SECONDS, seen).end_offset >= seen
     outdated.told_old.wait(0)
 
 

@@ -11,7 +11,7 @@ from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.plan import BY_KEY
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append.whole_load import WholeAppends
+from spark_cas.log.kafka.append.atomic_append import WholeAppends
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.append_by_key import KeyedAppends
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan

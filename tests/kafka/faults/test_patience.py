@@ -18,11 +18,11 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from spark_cas.core.errors import StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append import sending, whole_load, writer
+from spark_cas.log.kafka.append import atomic_append, writer
 from spark_cas.log.kafka.append.fence import Fence
-from spark_cas.log.kafka.client import readers
+from spark_cas.log.kafka.client import readers, sending
 from spark_cas.log.kafka.client.clients import TransactionalProducer, reader
-from spark_cas.log.kafka.registry import topics
+from spark_cas.log.kafka.registry import registry_topics
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
@@ -51,7 +51,7 @@ STRIKES = 3
 
 STEPS: dict[str, tuple[Any, str]] = {
     "plan": (KafkaLog, "bounds_of"),
-    "making the registry": (topics, "create_topic"),
+    "making the registry": (registry_topics, "create_topic"),
     "recording the plan": (KafkaLog, "record_plan"),
     "claim": (Fence, "put_up"),
     "sending": (sending, "await_delivery"),
@@ -113,7 +113,7 @@ WHOLE_STEPS: dict[str, tuple[Any, str]] = {
     "sending": (sending, "await_delivery"),
     "ledger": (TransactionalProducer, "adding"),
     "commit": (TransactionalProducer, "commit"),
-    "visibility": (whole_load, "await_visible"),
+    "visibility": (atomic_append, "await_visible"),
 }
 """The steps of an atomic load: one transaction over all partitions."""
 

@@ -7,7 +7,7 @@ from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.errors import StorageError
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.clients import SECONDS, admin_of, leader_of
 from tests.kafka.test_preflight import look, refusal, spec_of
 from tools.kafka_broker.waiting import wait_until

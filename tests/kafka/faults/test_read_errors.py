@@ -15,8 +15,8 @@ from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
 from spark_cas.log.kafka.accelerators.connections import Connections
 from spark_cas.log.kafka.accelerators.librdkafka import library
 from spark_cas.log.kafka.client.readers import Readers
-from spark_cas.log.kafka.reading import first_record
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.offsets.reading import first_record
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.proxy.frames import Api
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(60)]

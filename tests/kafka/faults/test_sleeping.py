@@ -14,8 +14,9 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import AT_LEAST_ONCE, IDEMPOTENT
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append import blind, sending
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.append import at_least_once
+from spark_cas.log.kafka.client import sending
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from tests.kafka.clients import SECONDS, create_topic
 from tests.support.writing import TIME_MS, JobWriter, table_of
@@ -113,7 +114,9 @@ def test_so_does_a_blind_one(broker, monkeypatch, many, guarantee):
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic, client_options=SMALL_REQUESTS)) as log:
         layout = log.layout()
         chunk = Chunk(many, RECORDS, "", complete=False, task="run/0", time_ms=TIME_MS)
-        spent = spent_while_sending(broker, monkeypatch, blind, lambda: log.append_blind(0, layout, chunk, guarantee))
+        spent = spent_while_sending(
+            broker, monkeypatch, at_least_once, lambda: log.append_blind(0, layout, chunk, guarantee)
+        )
     assert spent.total() < WAITING_SECONDS, spent
 
 

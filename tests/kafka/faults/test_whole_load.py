@@ -25,17 +25,17 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import fence
+from spark_cas.log.kafka.append.atomic_append import WholeAppends
 from spark_cas.log.kafka.append.checks import Checks
-from spark_cas.log.kafka.append.whole_load import WholeAppends
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.load.append_micro_batch import begin_stream, complete_batch, load_batch
+from spark_cas.log.load.atomic_load import abort_group, commit_group, with_group
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.locking import abort_job
-from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.load.spool import Spool
-from spark_cas.log.load.whole_load import abort_group, commit_group, with_group
 from tests.contract.whole import everything
 from tests.kafka.clients import SECONDS, create_topic
 from tests.kafka.clients import append as append_as_others_do
@@ -264,7 +264,7 @@ import time
 from tests.kafka.faults.test_whole_load import LIMITS, ROWS, pin, batches_of, spec_of
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.load.load_rows import load_rows
-from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
+from spark_cas.log.load.append_micro_batch import begin_stream, complete_batch, load_batch
 with KafkaLog(spec_of(*sys.argv[1:])) as log:
     load_rows(log, pin(log), batches_of(ROWS, 4), task="dead/0", limits=LIMITS)
     print("here", flush=True)

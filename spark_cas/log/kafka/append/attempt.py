@@ -16,8 +16,8 @@ from spark_cas.log import timing
 from spark_cas.log.kafka.append.checks import Checks, is_checked
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.placement import Landed, landed
-from spark_cas.log.kafka.append.sending import Sending
-from spark_cas.log.kafka.topic_settings import require_planned
+from spark_cas.log.kafka.client.sending import Sending
+from spark_cas.log.kafka.topic.topic_settings import require_planned
 
 INTERLEAVED = "other writers interleaved and then aborted"
 OPEN_FOR_TOO_LONG = "the brokers ended the transaction, which was open for too long"

@@ -12,16 +12,16 @@ from spark_cas.core.outcome import Fenced, LayoutChanged, Refusal, says_lost
 from spark_cas.core.plan import BatchProgress, Plan, Progress, is_complete, progress_expired, resume_offset
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log import timing
-from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.gap import check_gap
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import second_look
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.readers import Readers
-from spark_cas.log.kafka.ledger import Ledger
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.registry.group_ledger import Ledger
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
-from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import require_planned
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.topic.topic_settings import require_planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +80,12 @@ class Checks:
 
     def barrier(self) -> Bounds:
         """Return the partition's bounds after every transaction open in it has ended."""
-        return ends.barrier(self.admin, self.at, self._timeout)
+        return end_offsets.barrier(self.admin, self.at, self._timeout)
 
     def bounds_for(self, claim: Claim, chunk: Chunk) -> Bounds:
         """Return the bounds that an append checks. If it checks no offset, do not wait for open transactions."""
         if not chunk.records.num_rows or not is_checked(claim, chunk):
-            return ends.bounds_to_high_watermark(self.admin, self.at)
+            return end_offsets.bounds_to_high_watermark(self.admin, self.at)
         return self.barrier()
 
     def changed(self, plan: Plan) -> LayoutChanged | None:
@@ -129,7 +129,7 @@ class Checks:
         """
         if expected is None:
             return None
-        refusal = self.check_offset(progress, expected, ends.stable_bounds(self.admin, self.at))
+        refusal = self.check_offset(progress, expected, end_offsets.stable_bounds(self.admin, self.at))
         # Only a confirming read may report that the log lost records.
         if refusal is None or says_lost(refusal):
             return None

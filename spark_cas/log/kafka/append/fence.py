@@ -10,14 +10,14 @@ from confluent_kafka import KafkaException, TopicPartition
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log import timing
+from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import PURGED, Meaning, meaning_of, passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import to_claim
-from spark_cas.log.kafka.coordinators import require_coordinators
-from spark_cas.log.kafka.topic_settings import recent_settings
-from spark_cas.log.patience import Wait
+from spark_cas.log.kafka.topic.coordinators import require_coordinators
+from spark_cas.log.kafka.topic.topic_settings import recent_settings
 
 _MOST_INSTANCES = 8
 """The limit, because an instance has threads and connections of its own, even while it is idle."""

@@ -7,12 +7,12 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Refusal
 from spark_cas.core.plan import Progress
 from spark_cas.log import clock
-from spark_cas.log.kafka import ends
+from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.readers import Readers
-from spark_cas.log.kafka.reading import OvertakenError, first_record
-from spark_cas.log.kafka.topic_settings import topic_settings
-from spark_cas.log.patience import Wait
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.reading import OvertakenError, first_record
+from spark_cas.log.kafka.topic.topic_settings import topic_settings
 
 
 def check_gap(
@@ -44,7 +44,7 @@ def check_gap(
 
 def _trimmed(admin: Admin, at: TopicPartition, bounds: Bounds) -> Bounds:
     """Return the remaining part of the bounds after a trim."""
-    start = ends.start_offset(admin, at)
+    start = end_offsets.start_offset(admin, at)
     return Bounds(start, max(start, bounds.end_offset))
 
 

@@ -3,11 +3,11 @@
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Fenced, Unknown
-from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.attempt import Attempt
 from spark_cas.log.kafka.append.checks import Checks, taken_over
 from spark_cas.log.kafka.append.placement import Landed
-from spark_cas.log.kafka.reading import first_record
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.reading import first_record
 
 
 def resolve(attempt: Attempt, sent: Landed, *, fenced: bool) -> Bounds | Fenced | Unknown | None:
@@ -29,7 +29,7 @@ def resolve(attempt: Attempt, sent: Landed, *, fenced: bool) -> Bounds | Fenced 
             # that.
             attempt.fence.put_up_patiently()
         progress = checks.progress()
-        bounds = ends.bounds_to_high_watermark(checks.admin, checks.at)
+        bounds = end_offsets.bounds_to_high_watermark(checks.admin, checks.at)
         # Require an exact match, because another attempt at the same chunk leaves the same rows at other offsets. If
         # the entry differs, it may be from a stale coordinator, so check the records as well.
         if progress == claim.progress_after(chunk, sent.at) or _is_visible(checks, sent, chunk.records.num_rows):

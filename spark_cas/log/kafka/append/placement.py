@@ -10,13 +10,13 @@ from confluent_kafka import KafkaException, TopicPartition
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Truncated
 from spark_cas.log import timing
-from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import second_look
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.reports import Reports
-from spark_cas.log.kafka.reading import OvertakenError, first_record
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.reading import OvertakenError, first_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def landed(checks: Checks, delivered: Reports, rows: int, end_offset: int, *, ch
     wanted = OffsetRange(end_offset, end_offset + rows)
     reported = delivered.range
     found = reported
-    if found is None and ends.high_watermark(checks.admin, checks.at) == wanted.end_offset:
+    if found is None and end_offsets.high_watermark(checks.admin, checks.at) == wanted.end_offset:
         found = wanted
     if found is None:
         return None
@@ -61,7 +61,7 @@ def _only_aborted(checks: Checks, between: OffsetRange) -> bool:
     This open transaction holds the last stable offset at its first record after all earlier transactions have ended.
     """
     deadline = time.monotonic() + timing.current().visible
-    while ends.last_stable_offset(checks.admin, checks.at) < between.end_offset:
+    while end_offsets.last_stable_offset(checks.admin, checks.at) < between.end_offset:
         if time.monotonic() > deadline:
             return False
         time.sleep(timing.current().poll_pause)
@@ -86,7 +86,7 @@ def await_visible(
                 return decided
     wait = second_look(admin, f"reading the committed records of partition {at.partition}")
     decided = stable_bounds_behind(admin, at, records)
-    while decided.end_offset < records.end_offset and ends.high_watermark(admin, at) < records.end_offset:
+    while decided.end_offset < records.end_offset and end_offsets.high_watermark(admin, at) < records.end_offset:
         # A stale leader that does not know it was demoted returns old offsets.
         admin.forget_leaders(at.topic)
         if not wait.again("it is not there"):
@@ -97,7 +97,7 @@ def await_visible(
 
 def stable_bounds_behind(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bounds:
     """Return the stable bounds when they cover the records, an earlier transaction is open, or time is over."""
-    return _decided_behind(lambda: ends.stable_bounds(admin, at), records)
+    return _decided_behind(lambda: end_offsets.stable_bounds(admin, at), records)
 
 
 def _decided_behind(ask: Callable[[], Bounds], records: OffsetRange) -> Bounds:

@@ -13,8 +13,8 @@ from spark_cas.core.errors import Fields, RecordTooLargeError, SchemaError
 from spark_cas.core.records import record_sizes
 from spark_cas.log import clock
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import TopicSettings, recent_settings
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.topic.topic_settings import TopicSettings, recent_settings
 
 _LOG = logging.getLogger("spark_cas")
 

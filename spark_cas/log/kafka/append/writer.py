@@ -13,7 +13,7 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated, Unknown
 from spark_cas.core.plan import Progress, progress_lost, resume_offset
 from spark_cas.log import clock, timing
-from spark_cas.log.kafka import ends
+from spark_cas.log.deadline import Wait, fresh_deadline, within
 from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Again, Attempt
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, same_rows, taken_over
 from spark_cas.log.kafka.append.fence import Fence
@@ -21,12 +21,12 @@ from spark_cas.log.kafka.append.lost_reply import resolve
 from spark_cas.log.kafka.append.placement import Landed, await_visible
 from spark_cas.log.kafka.append.proving import prove
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
-from spark_cas.log.kafka.append.sending import refuse_unsendable
 from spark_cas.log.kafka.client.codes import NOT_FOUND, TOO_LARGE, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import to_append
-from spark_cas.log.kafka.topic_settings import require_planned
-from spark_cas.log.patience import Wait, fresh_deadline, within
+from spark_cas.log.kafka.client.sending import refuse_unsendable
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.topic.topic_settings import require_planned
 
 _TRIES = 6
 """An append fails after this many attempts in which other writers interleaved and then aborted."""
@@ -69,7 +69,7 @@ class PartitionWriter:
             pass
         if precheck:
             # Fence no writer for an append that will be rejected. The claim can still close the job.
-            bounds = ends.stable_bounds(self._admin, self._at)
+            bounds = end_offsets.stable_bounds(self._admin, self._at)
         else:
             self._fence.put_up_patiently()
             changed = checks.changed(plan)
@@ -77,7 +77,7 @@ class PartitionWriter:
                 return changed
             progress = checks.fenced_progress()
             if resume_offset(plan, partition, progress) is None:
-                bounds = ends.bounds_to_high_watermark(self._admin, self._at)
+                bounds = end_offsets.bounds_to_high_watermark(self._admin, self._at)
             else:
                 self._fence.left = bounds = checks.barrier()
         expected = resume_offset(plan, partition, progress)

@@ -14,7 +14,7 @@ from spark_cas.core.errors import StorageError
 from spark_cas.log import timing
 from spark_cas.log.kafka.client.codes import TIMED_OUT, UNREACHABLE, reason_of, why_unreachable
 from spark_cas.log.kafka.client.troubles import LOG_LEVEL, Troubles
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 _METADATA_SHARE = 0.3
 """The share of the request timeout for metadata. Leaders are requested before a request, and again after it fails."""

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from spark_cas.core.offsets import Bounds
 from spark_cas.log import timing
 from spark_cas.log.accelerating import log_unused
+from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka.accelerators import librdkafka
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
 from spark_cas.log.kafka.accelerators.connections import DEBUG, Connections, can_follow
@@ -19,9 +20,8 @@ from spark_cas.log.kafka.client.codes import TIMED_OUT, reason_of
 from spark_cas.log.kafka.client.configuration import producer_settings, settings_of, started
 from spark_cas.log.kafka.client.deadlined import Deadlined
 from spark_cas.log.kafka.client.object_producer import ObjectProducer
-from spark_cas.log.kafka.settings.table import Client
-from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.patience import Wait
+from spark_cas.log.kafka.settings.client_settings import Client
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
 

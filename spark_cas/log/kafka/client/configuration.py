@@ -5,11 +5,11 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
+from spark_cas.log.kafka.settings.client_settings import Client
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.settings.rejected import unusable
 from spark_cas.log.kafka.settings.secrets import resolve
-from spark_cas.log.kafka.settings.table import Client
 from spark_cas.log.kafka.settings.translate import for_client
-from spark_cas.log.kafka.spec import KafkaSpec
 
 _BATCH_BYTES = 1_000_000
 REQUEST_RECORDS = 10_000

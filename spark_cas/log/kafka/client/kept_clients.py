@@ -12,7 +12,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.members import Members
 from spark_cas.log.kafka.client.readers import Readers
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 _MOST_AT_REST = 2
 

@@ -11,7 +11,7 @@ from spark_cas.log import timing
 from spark_cas.log.kafka.client.clients import group_member
 from spark_cas.log.kafka.client.codes import NOT_FOUND
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 _MOST_OPEN = 6
 """Enough for the ledgers of a few jobs, and for the load lock."""

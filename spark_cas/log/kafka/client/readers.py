@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer
 
 from spark_cas.log.kafka.client.clients import reader
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 _MOST_AT_REST = 4
 """The most idle consumers that the next log takes over, besides those of the registry."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError
 
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 _KIND = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",

@@ -17,13 +17,13 @@ from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import Layout, Plan
-from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import second_look
 from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.kafka.client.rights import lacking, on_topic
-from spark_cas.log.kafka.registry.registry import Registry
-from spark_cas.log.kafka.topic_settings import describe, require_planned
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.registry.kafka_registry import Registry
+from spark_cas.log.kafka.topic.topic_settings import describe, require_planned
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ class TopicLayouts:
 
     def _ends_now(self, partitions: int) -> tuple[int, ...]:
         ats = (TopicPartition(self.topic, each) for each in range(partitions))
-        return tuple(ends.high_watermark(self.admin, at) for at in ats)
+        return tuple(end_offsets.high_watermark(self.admin, at) for at in ats)
 
 
 def _layout(log_id: str, partitions: int) -> Layout:

@@ -7,7 +7,7 @@ the error has to name the alternative.
 
 from typing import NamedTuple
 
-from spark_cas.log.kafka.settings.table import SETTINGS
+from spark_cas.log.kafka.settings.client_settings import SETTINGS
 
 
 class Refusal(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from confluent_kafka import KafkaException
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings.client_settings import SETTINGS
 from spark_cas.log.kafka.settings.secrets import RESOLVED
-from spark_cas.log.kafka.settings.table import SETTINGS
 
 _PATHS = {
     "ssl.ca.location": "kafka.ssl.truststore.location",

@@ -11,9 +11,9 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings.client_settings import BY_JAVA_NAME, EVERY, SETTINGS, Client, one_of, text
 from spark_cas.log.kafka.settings.refused import reason_against
 from spark_cas.log.kafka.settings.sasl import SASL_NAMES, sasl_settings
-from spark_cas.log.kafka.settings.table import BY_JAVA_NAME, EVERY, SETTINGS, Client, one_of, text
 from spark_cas.log.kafka.settings.tls import TLS_NAMES, tls_settings
 from spark_cas.log.kafka.settings.unused import holds_instead
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 _TROUBLES = os.environ.get("SPARK_CAS_TROUBLES", "")
-_OPENS = "spark_cas.log.objects.log"
+_OPENS = "spark_cas.log.objects.object_log"
 
 
 class _Finder(importlib.abc.MetaPathFinder):

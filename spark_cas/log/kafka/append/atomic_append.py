@@ -19,22 +19,22 @@ from spark_cas.core.outcome import Appended, Fenced, LayoutChanged, Outcome, Pro
 from spark_cas.core.plan import Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.refusal import error_of
 from spark_cas.log import timing
-from spark_cas.log.kafka import ends
+from spark_cas.log.deadline import fresh_deadline, within
 from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, is_checked, same_rows
 from spark_cas.log.kafka.append.fence import Fence, Fences
 from spark_cas.log.kafka.append.placement import Landed, await_visible, landed
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
-from spark_cas.log.kafka.append.sending import Sending, refuse_unsendable
 from spark_cas.log.kafka.client.codes import NOT_FOUND, TOO_LARGE, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import to_append
-from spark_cas.log.kafka.ledger import Ledger
-from spark_cas.log.kafka.reading import first_record
+from spark_cas.log.kafka.client.sending import Sending, refuse_unsendable
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.reading import first_record
+from spark_cas.log.kafka.registry.group_ledger import Ledger
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
-from spark_cas.log.kafka.topic_settings import require_planned
-from spark_cas.log.patience import fresh_deadline, within
+from spark_cas.log.kafka.topic.topic_settings import require_planned
 
 _NOTHING = "Nothing of the load is visible."
 
@@ -87,7 +87,7 @@ class WholeAppends:
             progress = found
         expected = resume_offset(plan, partition, progress)
         if expected is None:
-            bounds = ends.bounds_to_high_watermark(self._admin, checks.at)
+            bounds = end_offsets.bounds_to_high_watermark(self._admin, checks.at)
             progress, lost = checks.forgotten(progress, bounds.end_offset)
         else:
             bounds = checks.barrier()

@@ -24,12 +24,12 @@ from spark_cas.core.plan import Layout, PartitionResult, Plan
 from spark_cas.core.refusal import error_of
 from spark_cas.log import timing
 from spark_cas.log.backend import Backend
+from spark_cas.log.deadline import Wait, cap_wait_on_others
 from spark_cas.log.expanding import layout_with
 from spark_cas.log.load.append_once_records import checked_offset, chunk_of, found_before, same_as
+from spark_cas.log.load.atomic_load import abort_group, is_committed, undecided_progress
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.load.require_expected import mismatches_now
-from spark_cas.log.load.whole_load import abort_group, is_committed, undecided_progress
-from spark_cas.log.patience import Wait, cap_wait_on_others
 
 _DOING = "appending to several partitions"
 _PAUSE_SHARE = 1.5

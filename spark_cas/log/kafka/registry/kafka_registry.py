@@ -22,11 +22,11 @@ from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Completion, Plan, input_entry
 from spark_cas.core.plan_json import recorded_completion, recorded_plan
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.expanding import fence
-from spark_cas.log.kafka.ledger import Ledger
-from spark_cas.log.kafka.registry.first_writer_wins import Entries, kind_of, records_of, refreshed
-from spark_cas.log.kafka.registry.topics import create_registry_topics
-from spark_cas.log.kafka.topic_settings import describe
+from spark_cas.log.kafka.registry.compacted_map import Entries, kind_of, records_of, refreshed
+from spark_cas.log.kafka.registry.fence_and_add import fence
+from spark_cas.log.kafka.registry.group_ledger import Ledger
+from spark_cas.log.kafka.registry.registry_topics import create_registry_topics
+from spark_cas.log.kafka.topic.topic_settings import describe
 from spark_cas.log.protocol import EntryKind
 
 _SETTLED = "registry"

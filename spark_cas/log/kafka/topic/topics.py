@@ -7,7 +7,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.rights import on_topic
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 _FENCED = "fenced"
 """The word that brokers (3.x, 4.x) use for registered brokers that are not active yet.

@@ -10,7 +10,7 @@ from spark_cas.core.plan import Progress
 from spark_cas.core.plan_json import progress_from_json, to_json
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.members import Members
-from spark_cas.log.kafka.group_metadata import MAX_METADATA_BYTES, GroupMetadata
+from spark_cas.log.kafka.registry.group_metadata import MAX_METADATA_BYTES, GroupMetadata
 
 _VERSION = 1
 

@@ -12,13 +12,13 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.errors import FormatError, StorageError, UndecidedError
 from spark_cas.core.load_locks import LoadLocks, load_locks_from_json, load_locks_to_json
+from spark_cas.log.deadline import Wait, within
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import STUMBLED, Meaning, meaning_of, passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.members import Members
 from spark_cas.log.kafka.client.rights import to_claim
-from spark_cas.log.kafka.group_metadata import MAX_METADATA_BYTES, GroupMetadata
-from spark_cas.log.patience import Wait, within
+from spark_cas.log.kafka.registry.group_metadata import MAX_METADATA_BYTES, GroupMetadata
 
 _DOING = "changing the locks of the log"
 

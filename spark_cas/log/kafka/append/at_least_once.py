@@ -13,18 +13,18 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Outcome, Unknown
 from spark_cas.core.plan import Layout
-from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.append.delivery import await_delivery
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
-from spark_cas.log.kafka.append.sending import held_back, refuse_unsendable
 from spark_cas.log.kafka.client.clients import PlainProducer
 from spark_cas.log.kafka.client.codes import TOO_LARGE, Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.client.delivery import await_delivery
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, missing, on_topic
+from spark_cas.log.kafka.client.sending import held_back, refuse_unsendable
+from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
-from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import recent_settings
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.topic.topic_settings import recent_settings
 
 
 class BlindAppends:
@@ -45,7 +45,7 @@ class BlindAppends:
         if changed is not None:
             return changed
         require_acceptable(self._clients, at, chunk)
-        before = ends.bounds_to_high_watermark(self._admin, at)
+        before = end_offsets.bounds_to_high_watermark(self._admin, at)
         try:
             producer = self._ready(guarantee)
             reports = producer.client.hand_over(at.partition, chunk.records, chunk.time_ms)
@@ -92,7 +92,9 @@ class BlindAppends:
         """
         found = reports.range
         if found is None:
-            found = OffsetRange(before.end_offset, max(before.end_offset, ends.high_watermark(self._admin, at)))
+            found = OffsetRange(
+                before.end_offset, max(before.end_offset, end_offsets.high_watermark(self._admin, at))
+            )
         return Appended(
             range=found,
             count=chunk.records.num_rows,

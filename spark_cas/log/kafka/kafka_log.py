@@ -23,29 +23,29 @@ from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placeme
 from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Backend, Preflight
-from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.append.blind import BlindAppends
+from spark_cas.log.deadline import Wait, within
+from spark_cas.log.kafka.append.at_least_once import BlindAppends
+from spark_cas.log.kafka.append.atomic_append import WholeAppends
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence, Fences
-from spark_cas.log.kafka.append.whole_load import WholeAppends
 from spark_cas.log.kafka.append.writer import PartitionWriter
+from spark_cas.log.kafka.broker_preflight import preflight, with_record_limit
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import on_topic
-from spark_cas.log.kafka.consistent_bounds import WholeLoads, at_one_moment
-from spark_cas.log.kafka.expanding import add_partitions, fence
-from spark_cas.log.kafka.key_sample import keys_elsewhere
-from spark_cas.log.kafka.ledger import Ledger
-from spark_cas.log.kafka.load_locks import KafkaLockTable
-from spark_cas.log.kafka.marks import proven_bounds
-from spark_cas.log.kafka.preflight import preflight, with_record_limit
-from spark_cas.log.kafka.reading import first_offset_since, read_records, read_with_gaps
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.consistent_bounds import WholeLoads, at_one_moment
+from spark_cas.log.kafka.offsets.reading import first_offset_since, read_records, read_with_gaps
+from spark_cas.log.kafka.offsets.tail_barrier import proven_bounds
+from spark_cas.log.kafka.registry.fence_and_add import add_partitions, fence
+from spark_cas.log.kafka.registry.group_ledger import Ledger
+from spark_cas.log.kafka.registry.kafka_registry import KafkaRegistry
+from spark_cas.log.kafka.registry.key_sample import keys_elsewhere
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
-from spark_cas.log.kafka.registry.registry import KafkaRegistry
-from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import topic_settings
-from spark_cas.log.kafka.topics import create_topic
-from spark_cas.log.patience import Wait, within
+from spark_cas.log.kafka.registry.lock_in_group import KafkaLockTable
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.topic.topic_settings import topic_settings
+from spark_cas.log.kafka.topic.topics import create_topic
 from spark_cas.log.protocol import EntryKind
 
 
@@ -141,7 +141,7 @@ class KafkaLog(KafkaRegistry, Backend):
                 lambda job: Ledger(self._clients.members, job).read_all(ats, log_id, self._timeout),
             )
             return at_one_moment(self._admin, ats, loads, self._timeout)
-        return ends.all_stable_bounds(self._admin, ats)
+        return end_offsets.all_stable_bounds(self._admin, ats)
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         at = self._at(partition)
@@ -154,7 +154,7 @@ class KafkaLog(KafkaRegistry, Backend):
                     raise
 
     def dated_since(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
-        return ends.dated_since(self._admin, self._at(partition), timestamp_ms)
+        return end_offsets.dated_since(self._admin, self._at(partition), timestamp_ms)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         with self._turn, within(self.patience_seconds, extensible=True):
@@ -188,7 +188,7 @@ class KafkaLog(KafkaRegistry, Backend):
         if not self._layouts.knows(partition):
             # Only for unknown ones: the count never decreases, and describing many partitions takes long.
             self._layouts.await_partitions([partition])
-        ends.require_kept(self._admin, self._at(partition), offsets)
+        end_offsets.require_kept(self._admin, self._at(partition), offsets)
         return read_records(self._readers, self._at(partition), offsets, columns)
 
     def read_with_gaps(
@@ -196,7 +196,7 @@ class KafkaLog(KafkaRegistry, Backend):
     ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
         at = self._at(partition)
         return read_with_gaps(
-            self._readers, at, offsets, columns, lambda: ends.require_kept(self._admin, at, offsets)
+            self._readers, at, offsets, columns, lambda: end_offsets.require_kept(self._admin, at, offsets)
         )
 
     def progress_of(
@@ -296,12 +296,12 @@ class KafkaLog(KafkaRegistry, Backend):
 
     def _offset_since(self, at: TopicPartition, timestamp_ms: int) -> int | None:
         """Read from the broker's offset, which may hold no committed record, up to the first record that matches."""
-        first, bounds = ends.lookup_time(self._admin, at, timestamp_ms)
+        first, bounds = end_offsets.lookup_time(self._admin, at, timestamp_ms)
         if first is None:
-            if timestamp_ms > ends.newest_ms(self._admin, at):
+            if timestamp_ms > end_offsets.newest_ms(self._admin, at):
                 return None
             # A record may have been appended between the two requests.
-            first, bounds = ends.lookup_time(self._admin, at, timestamp_ms)
+            first, bounds = end_offsets.lookup_time(self._admin, at, timestamp_ms)
         if first is None:
             # Brokers (4.1) also find none if DeleteRecords removed the first match of a segment.
             first = bounds.start_offset
@@ -352,7 +352,7 @@ class KafkaLog(KafkaRegistry, Backend):
             try:
                 layout = self.layout_now()
                 for partition in range(max(partitions, layout.partitions)):
-                    ends.high_watermark(self._admin, self._at(partition))
+                    end_offsets.high_watermark(self._admin, self._at(partition))
             except LogNotFoundError:
                 if not wait.again("not all brokers know it yet"):
                     raise

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AclOperation, TopicDescription
 from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OFF, REQUIRED
 from spark_cas.log.backend import Preflight
-from spark_cas.log.kafka.broker_settings import broker_settings
+from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import TransactionalProducer
@@ -16,11 +16,11 @@ from spark_cas.log.kafka.client.codes import TIMED_OUT, Meaning, meaning_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import lacking, on_topic, to_append
-from spark_cas.log.kafka.coordinators import require_coordinators
-from spark_cas.log.kafka.registry.topics import create_registry_topics
-from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import TopicSettings, describe, topic_settings
-from spark_cas.log.patience import Wait
+from spark_cas.log.kafka.registry.registry_topics import create_registry_topics
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.topic.broker_settings import broker_settings
+from spark_cas.log.kafka.topic.coordinators import require_coordinators
+from spark_cas.log.kafka.topic.topic_settings import TopicSettings, describe, topic_settings
 
 _BATCH_OVERHEAD_BYTES = 512
 """An upper bound for the headers of a batch and its only record, except the record's own headers."""

@@ -3,13 +3,13 @@
 from confluent_kafka.admin import NewTopic, TopicDescription
 
 from spark_cas.core.errors import LogNotFoundError
+from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.kafka.client.rights import lacking, on_topic
-from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import describe
-from spark_cas.log.kafka.topics import create_topic
-from spark_cas.log.patience import Wait
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.topic.topic_settings import describe
+from spark_cas.log.kafka.topic.topics import create_topic
 
 JOB_PARTITIONS = 16
 """A lookup of one job reads one of these partitions. A topic that an administrator created may have any number."""

@@ -25,10 +25,11 @@ from spark_cas.core.plan import MOST_PARTITIONS, Layout, Plan, Progress, progres
 from spark_cas.core.put_reply import PutReply
 from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Backend, Preflight
+from spark_cas.log.deadline import within
 from spark_cas.log.objects import documents, paths
+from spark_cas.log.objects.append_at_end import append_blind
 from spark_cas.log.objects.appending import Appender
-from spark_cas.log.objects.blind import append_blind
-from spark_cas.log.objects.expanding import (
+from spark_cas.log.objects.control_chunks import (
     RecordedLayout,
     StoredLayouts,
     end_partition,
@@ -41,14 +42,13 @@ from spark_cas.log.objects.expanding import (
 )
 from spark_cas.log.objects.groups import Groups
 from spark_cas.log.objects.ledger import Ledger
-from spark_cas.log.objects.load_locks import ObjectLockTable
+from spark_cas.log.objects.lock_files import ObjectLockTable
 from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.reading import offset_since, read_chunks
 from spark_cas.log.objects.registry import ObjectRegistry
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import Store, open_store
 from spark_cas.log.objects.trimming import trim
-from spark_cas.log.patience import within
 from spark_cas.log.spec import LogSpec
 
 

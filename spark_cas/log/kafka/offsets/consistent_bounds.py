@@ -14,10 +14,10 @@ from spark_cas.core.errors import UndecidedError
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.plan import Progress
 from spark_cas.log import timing
-from spark_cas.log.kafka import ends
+from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.error_text import NotPermittedError
-from spark_cas.log.patience import Wait
+from spark_cas.log.kafka.offsets import end_offsets
 
 _DOING = "looking where partitions end that loads are committed to as a whole"
 
@@ -48,8 +48,8 @@ def at_one_moment(
         StorageError: The brokers did not answer.
     """
     if len(ats) <= 1:
-        return ends.barriers(admin, ats, timeout_seconds)
-    found = ends.at_rest(admin, ats, timeout_seconds)
+        return end_offsets.barriers(admin, ats, timeout_seconds)
+    found = end_offsets.at_rest(admin, ats, timeout_seconds)
     if found is not None:
         return found
     pause = timing.current().first_pause
@@ -59,7 +59,7 @@ def at_one_moment(
         asked = {job for job, complete in before.items() if not complete}
         entries = _known(loads, asked)
         while True:
-            found = ends.barriers(admin, ats, timeout_seconds)
+            found = end_offsets.barriers(admin, ats, timeout_seconds)
             after = loads.jobs()
             asked |= after.keys() - before.keys()
             entries_before, entries = entries, _known(loads, asked)
@@ -71,7 +71,7 @@ def at_one_moment(
                     f"loads are written as a whole at once."
                 )
     except NotPermittedError:
-        return ends.barriers(admin, ats, timeout_seconds)
+        return end_offsets.barriers(admin, ats, timeout_seconds)
 
 
 def _known(loads: WholeLoads, jobs: set[str]) -> dict[str, Entries]:

@@ -10,12 +10,12 @@ from confluent_kafka.admin import OffsetSpec
 from spark_cas.core.errors import UndecidedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.log import timing
+from spark_cas.log.deadline import ConfirmingRead, wait_for_others
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
 from spark_cas.log.kafka.client.rights import on_topic
-from spark_cas.log.kafka.topic_settings import describe
-from spark_cas.log.patience import ConfirmingRead, wait_for_others
+from spark_cas.log.kafka.topic.topic_settings import describe
 
 _Asked = tuple[OffsetSpec, IsolationLevel]
 

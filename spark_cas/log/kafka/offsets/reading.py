@@ -27,13 +27,13 @@ from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedErro
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS, TIMESTAMP_TYPE, first_since
 from spark_cas.log import timing
+from spark_cas.log.deadline import Wait, extend
 from spark_cas.log.kafka.client.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.fetch_position import FetchPosition
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import on_topic
-from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.patience import Wait, extend
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 _POLL_MESSAGES = 10_000
 """The most records per poll. Large records are fewer, because the client queues no more than some MiB."""

@@ -9,12 +9,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from spark_cas.core.errors import UndecidedError
 from spark_cas.log import timing
+from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.members import Members
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_groups, on_topic
-from spark_cas.log.patience import Wait
 
 MAX_METADATA_BYTES = 4096
 """The default limit of brokers for the metadata of one offset."""

@@ -14,12 +14,12 @@ from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.core.expansion import Layouts, partitions_at
 from spark_cas.core.partitioner import PARTITIONERS, Partitioner, Placement, partition_of_key
 from spark_cas.log import timing
-from spark_cas.log.kafka import ends
+from spark_cas.log.deadline import within
 from spark_cas.log.kafka.client.codes import PARTITION_EOF
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.reading import offset_of
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.reading import offset_of
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
-from spark_cas.log.patience import within
 
 _NEWEST_OFFSETS = 16
 """How many offsets to read in each partition. Transaction markers use some of them."""
@@ -92,7 +92,7 @@ def _sample(clients: ClientSet, topic: str, partitions: int, seconds: float) -> 
     deadline = time.monotonic() + seconds
     step = -(-partitions // _MOST_PARTITIONS)
     ats = [TopicPartition(topic, each) for each in range(0, partitions, step)]
-    bounds = ends.all_stable_bounds(clients.admin, ats)
+    bounds = end_offsets.all_stable_bounds(clients.admin, ats)
     starts = [
         TopicPartition(topic, at.partition, max(each.start_offset, each.end_offset - _NEWEST_OFFSETS))
         for at, each in zip(ats, bounds, strict=True)

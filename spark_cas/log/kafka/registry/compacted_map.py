@@ -22,18 +22,18 @@ from spark_cas.core.errors import FormatError, LogNotFoundError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import records_of_bytes
 from spark_cas.log import clock, timing
-from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.append.sending import produce
+from spark_cas.log.deadline import Wait, within
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, plain_error
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import on_topic, to_claim
-from spark_cas.log.kafka.coordinators import require_coordinators
-from spark_cas.log.kafka.marks import proven_bounds
-from spark_cas.log.kafka.reading import read_entries
-from spark_cas.log.patience import Wait, within
+from spark_cas.log.kafka.client.sending import produce
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.reading import read_entries
+from spark_cas.log.kafka.offsets.tail_barrier import proven_bounds
+from spark_cas.log.kafka.topic.coordinators import require_coordinators
 
 _IDS = 1024
 """Two writers that draw the same id at the same time fence each other, and retry. Brokers keep ids for days."""
@@ -166,7 +166,7 @@ class Entries:
 
     def _try(self, change: Callable[[], Records]) -> bool:
         """Make one attempt. Return False if nothing of it is visible and a retry may succeed."""
-        self.take_in(ends.barrier(self._admin, self.at, self._spec.request_seconds))
+        self.take_in(end_offsets.barrier(self._admin, self.at, self._spec.request_seconds))
         if not change():
             return True
         require_coordinators(self._admin)
@@ -174,7 +174,7 @@ class Entries:
         try:
             producer.init(self._spec.request_seconds)
             # While the client connected, other writers may have finished.
-            self.take_in(ends.stable_bounds(self._admin, self.at))
+            self.take_in(end_offsets.stable_bounds(self._admin, self.at))
             records = change()
             if not records:
                 return True
@@ -203,7 +203,7 @@ class Entries:
         deadline = time.monotonic() + _TICKET_SHARE * durations.short_transaction
         pause = 4 * durations.poll_pause
         while self._read_to < first:
-            decided = min(first, ends.last_stable_offset(self._admin, self.at))
+            decided = min(first, end_offsets.last_stable_offset(self._admin, self.at))
             if decided > self._read_to:
                 self.take_in(Bounds(0, decided))
                 if change() != records:
@@ -244,7 +244,7 @@ class Entries:
 def refreshed(admin: Admin, partitions: list[Entries], timeout_seconds: float) -> list[Entries]:
     """Refresh several partitions of one topic as `Entries.refresh` does, with as few requests as possible."""
     try:
-        bounds = ends.barriers(admin, [each.at for each in partitions], timeout_seconds)
+        bounds = end_offsets.barriers(admin, [each.at for each in partitions], timeout_seconds)
         for each, found in zip(partitions, bounds, strict=True):
             each.take_in(found)
     except LogNotFoundError:

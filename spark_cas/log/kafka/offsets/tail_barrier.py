@@ -11,14 +11,14 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import records_of_bytes
 from spark_cas.log import clock
-from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.append.sending import produce
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of
 from spark_cas.log.kafka.client.rights import on_topic, to_claim
-from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.client.sending import produce
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 
 def proven_bounds(admin: Admin, spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> Bounds:
@@ -37,7 +37,7 @@ def proven_bounds(admin: Admin, spec: KafkaSpec, at: TopicPartition, transaction
     )
     # The client may still use a stale leader.
     admin.forget_leaders(at.topic)
-    return ends.barrier(admin, at, spec.claim_timeout_ms / 1000, mark)
+    return end_offsets.barrier(admin, at, spec.claim_timeout_ms / 1000, mark)
 
 
 def _mark(spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> int:

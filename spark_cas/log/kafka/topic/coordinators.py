@@ -2,11 +2,11 @@
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from spark_cas.log.kafka.broker_settings import broker_settings
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask, second_look
 from spark_cas.log.kafka.client.error_text import NotGivenError
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED
+from spark_cas.log.kafka.topic.broker_settings import broker_settings
 
 _FACTORS = {
     "__transaction_state": "transaction.state.log.replication.factor",

@@ -1,0 +1,1 @@
+"""Offsets of a topic: end offsets, consistent bounds, and reads."""

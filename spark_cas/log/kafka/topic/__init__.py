@@ -1,0 +1,1 @@
+"""Topics of the brokers: settings, creation, and coordinators."""
