@@ -34,7 +34,7 @@ def compare_claims(repeats: int) -> list[Result]:
         turns = _WARM_UP + repeats
         topic = Topics(broker.bootstrap).kept(turns)
         spec = KafkaSpec(address, topic)
-        with KafkaLog(spec, handed_on=True) as log:
+        with KafkaLog(spec, pooled=True) as log:
             plan = pin_plan(log, "benchmark", ExpectedOffsets.parse("end"))
         seconds = [
             (seconds_of(partial(_claim_and_append, spec, plan, turn)), seconds_of(partial(_bare, address, topic)))
@@ -45,7 +45,7 @@ def compare_claims(repeats: int) -> list[Result]:
 
 
 def _claim_and_append(spec: KafkaSpec, plan: Plan, partition: int) -> None:
-    with KafkaLog(spec, handed_on=True) as log:
+    with KafkaLog(spec, pooled=True) as log:
         JobWriter(log, plan, partition).append(records_to_append())
 
 

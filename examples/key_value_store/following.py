@@ -33,7 +33,7 @@ class Follower:
         """Record that the snapshot includes all deletions before ``since_ms``."""
         self._snapshot.current_ms = max(since_ms, self._snapshot.current_ms)
 
-    def look(self) -> None:
+    def read(self) -> None:
         """Apply all committed records, without waiting for open transactions. Raises TrimmedError, StorageError."""
         began_ms = clock.now_ms()
         self._apply(self._log.bounds_of([self._shard], waiting=False)[0], began_ms)

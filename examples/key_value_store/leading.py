@@ -78,12 +78,12 @@ class Leadership:
         Raises the errors of `require`.
         """
         if self.term is None:
-            self.follower.look()
+            self.follower.read()
         known = self._snapshot.leader
         # The jitter prevents two nodes from repeatedly taking each other's shards at the same time.
         settled = SETTLE_SECONDS * _CHANCE.uniform(1, 1.25)
         while self.term is None and not self.is_named:
-            self.follower.look()
+            self.follower.read()
             self._reject_newer_leader(known)
             remaining = self.follower.leader_read_at + settled - time.monotonic()
             if remaining <= 0:
@@ -121,14 +121,14 @@ class Leadership:
             # The node that fenced this one appends its leader record next. An immediate claim would fence that node.
             time.sleep(_YIELD_SECONDS)
         if isinstance(outcome, Conflict | Fenced):
-            self.follower.look()
+            self.follower.read()
         elif not isinstance(outcome, Appended):
             raise error_of(outcome, self._shard)
 
     def poll(self) -> None:
         """Apply the new records of other nodes, and end the term if they name another leader."""
         before = self._snapshot.leader
-        self.follower.look()
+        self.follower.read()
         if self._snapshot.leader != before:
             self.term = None
 
@@ -159,7 +159,7 @@ class Leadership:
             term = begin_term(self._log, self._layout, self._shard, self._address, self._snapshot.upcoming_offset)
             if not isinstance(term, Term):
                 raise error_of(term, self._shard)
-            self.follower.look()
+            self.follower.read()
             self._reject_newer_leader(known)
             term.advance_to(self._snapshot.upcoming_offset)
             outcome = term.append(leader_record(self._address))
@@ -170,7 +170,7 @@ class Leadership:
                 return term
             if not isinstance(outcome, Conflict | Fenced | Unknown):
                 raise error_of(outcome, self._shard)
-            self.follower.look()
+            self.follower.read()
             self._reject_newer_leader(known)
             if not wait.again("other nodes claim the shard or append to it"):
                 raise self.not_leader()

@@ -28,7 +28,7 @@ class Term:
 
     def advance_to(self, end_offset: int) -> None:
         """Expect the next batch at this offset, after the node has applied all records of other writers below it."""
-        self._claim = self._claim.seen_to(end_offset)
+        self._claim = self._claim.with_known_end(end_offset)
 
     def append(self, records: pa.Table) -> Outcome:
         """Append a batch atomically at the end of the previous one. Raises the errors of `Log.append`."""

@@ -166,6 +166,6 @@ def _step_down(shards: Sequence[Shard]) -> None:
     for shard in shards:
         shard.leadership.term = None
         try:
-            shard.leadership.follower.look()
+            shard.leadership.follower.read()
         except ConditionalLogError:
             continue  # the status of the shard shows the error

@@ -44,7 +44,7 @@ def abort(arguments: argparse.Namespace) -> None:
     """End an abandoned load that blocks other loads."""
     with opened(arguments) as log:
         lock = abort_job(log, arguments.job)
-    state = "undecided rows" if lock is None else f"the load lock of partitions {lock.told_partitions}"
+    state = "undecided rows" if lock is None else f"the load lock of partitions {lock.partitions_text}"
     print(
         f"job {arguments.job} had {state} on {log.topic}. It was aborted, and other loads can start. Its visible "
         f"rows stay. If you run the same load again, it resumes after them"

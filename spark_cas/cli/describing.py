@@ -97,7 +97,7 @@ def _undecided_table(log: Backend) -> Table:
 def _load_lock_table(load_locks: LoadLocks) -> Table:
     table = table_of("lock of job", "partitions", "since")
     for lock in load_locks.held:
-        add_row(table, lock.job, lock.told_partitions, time_text(lock.granted_at_ms))
+        add_row(table, lock.job, lock.partitions_text, time_text(lock.granted_at_ms))
     return table
 
 

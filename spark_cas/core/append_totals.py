@@ -43,4 +43,4 @@ class Appends:
         )
 
 
-NOTHING_SAID = Appends()
+NO_TOTALS = Appends()

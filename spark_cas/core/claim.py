@@ -41,14 +41,14 @@ class Claim:
         end_offset = max(at.end_offset, self.end_offset)
         return replace(self, expected_offset=expected, progress=progress, end_offset=end_offset, free_since=None)
 
-    def says_all_of(self, chunk: Chunk) -> bool:
+    def covers(self, chunk: Chunk) -> bool:
         """Return whether a chunk leaves the ledger entry unchanged, and so only proves that the claim is current."""
         before = self.progress
         if before is None or self.plan.group or chunk.complete or chunk.records.num_rows:
             return False
         return self.progress_after(chunk, OffsetRange(before.end_offset, before.end_offset)) == before
 
-    def seen_to(self, end_offset: int) -> "Claim":
+    def with_known_end(self, end_offset: int) -> "Claim":
         """Return the claim of a writer that has read all other records below ``end_offset`` and resumes there."""
         return replace(self, expected_offset=end_offset, end_offset=max(end_offset, self.end_offset))
 
@@ -63,7 +63,7 @@ class Claim:
             return self.expected_offset
         return self.expected_offset if before.least_expected is None else before.least_expected
 
-    def lets_expect(self, offset: int, nothing_since: Callable[[int], bool]) -> bool:
+    def allows_expected_offset(self, offset: int, nothing_since: Callable[[int], bool]) -> bool:
         """Return whether a chunk may expect an offset below the one at which it is appended.
 
         Args:

@@ -49,13 +49,13 @@ def headers_of(column: pa.Array) -> Headers:
 
 def nulls_of(column: pa.Array) -> NDArray[np.bool_]:
     """Return whether each value is null."""
-    found = column.is_null()
-    bits = found.buffers()[1]
+    result = column.is_null()
+    bits = result.buffers()[1]
     if bits is None:
         return np.zeros(len(column), np.bool_)
     # `to_numpy` would import pandas.
     spread = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
-    return spread[found.offset : found.offset + len(found)].view(np.bool_)
+    return spread[result.offset : result.offset + len(result)].view(np.bool_)
 
 
 def lengths_of(column: pa.Array, *, of_null: int) -> NDArray[np.int64]:

@@ -36,7 +36,7 @@
         ├── ChunkDamagedError
         ├── UnreadableRecordError
         └── StorageError
-            ├── NotTakenError
+            ├── NotStoredError
             ├── TransactionEndedError
             └── UndecidedError
 
@@ -346,7 +346,7 @@ class StorageError(LogError):
     kind = ErrorKind.STORAGE
 
 
-class NotTakenError(StorageError):
+class NotStoredError(StorageError):
     """The store never accepts these rows. Another process receives it as `StorageError`."""
 
 
@@ -362,10 +362,10 @@ class UndecidedError(StorageError):
 
 
 def _leaves(base: type[ConditionalLogError]) -> dict[ErrorKind, type[ConditionalLogError]]:
-    found = {base.kind: base} if "kind" in vars(base) else {}
+    result = {base.kind: base} if "kind" in vars(base) else {}
     for each in base.__subclasses__():
-        found |= _leaves(each)
-    return found
+        result |= _leaves(each)
+    return result
 
 
 ERRORS_BY_KIND = _leaves(ConditionalLogError)
@@ -437,8 +437,8 @@ def error_from_line(kind: str, line: str) -> ConditionalLogError:
     return error(line)
 
 
-def _error_of(found: re.Match[str] | None) -> ConditionalLogError | None:
-    return found and error_from_line(found["kind"], found["line"])
+def _error_of(result: re.Match[str] | None) -> ConditionalLogError | None:
+    return result and error_from_line(result["kind"], result["line"])
 
 
 def _with_numbers(pairs: list[tuple[str, Any]]) -> dict[str | int, Any]:

@@ -22,16 +22,16 @@ class ExpectedOffsets:
         if text.strip().lower() in ("end", "none"):
             return cls(text.strip().lower())
         try:
-            given = json.loads(text, object_pairs_hook=_Pairs)
+            values = json.loads(text, object_pairs_hook=_Pairs)
         except (ValueError, RecursionError):
-            given = None
-        if not isinstance(given, _Pairs) or not given:
+            values = None
+        if not isinstance(values, _Pairs) or not values:
             raise OptionError(
                 "expected offsets must be 'end', 'none' or a JSON object from partition to offset, "
                 'such as {"0": 17, "3": null}, but the value is none of these.'
             )
-        offsets = dict(_parse_entry(key, value) for key, value in given)
-        if len(offsets) < len(given):
+        offsets = dict(_parse_entry(key, value) for key, value in values)
+        if len(offsets) < len(values):
             raise OptionError("the expected offsets name a partition twice. Name each once.")
         return cls("offsets", tuple(sorted(offsets.items())))
 

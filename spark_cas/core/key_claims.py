@@ -11,14 +11,14 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import ExpectedOffsetError
 from spark_cas.core.outcome import KeyConflict, Truncated
 from spark_cas.core.readable import readable
-from spark_cas.core.row_claims import given_claims
+from spark_cas.core.row_claims import explicit_claims
 
 _LONGEST_KEY = 60
 
 
 def check_keys(keys: pa.Array, claims: pa.Array, first_row: int) -> None:
     """Raise ExpectedOffsetError, with the row number, if a row has an expected offset but no key."""
-    rows, _ = given_claims(claims)
+    rows, _ = explicit_claims(claims)
     wrong = np.flatnonzero(pc.is_null(keys.take(pa.array(rows))).to_numpy(zero_copy_only=False))
     if len(wrong):
         row = first_row + int(rows[wrong[0]])
@@ -33,7 +33,7 @@ class KeyClaims:
     """The expected offsets of one chunk's rows, and the newest record of each of their keys in the log."""
 
     def __init__(self, chunk: Chunk) -> None:
-        rows, self._expected = given_claims(chunk.claims)
+        rows, self._expected = explicit_claims(chunk.claims)
         keys = chunk.records.column("key").combine_chunks().take(pa.array(rows)).dictionary_encode()
         self._rows = rows + chunk.rows - chunk.records.num_rows
         self._keys, self._of_row = keys.dictionary, keys.indices.to_numpy()
@@ -43,9 +43,9 @@ class KeyClaims:
 
     def see(self, base_offset: int, keys: pa.Array) -> None:
         """Add the keys of other writers' records at consecutive offsets from ``base_offset``."""
-        found = pc.index_in(keys, value_set=self._keys)
-        at = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-        np.maximum.at(self._newest, found.take(pa.array(at)).to_numpy(), at + base_offset)
+        result = pc.index_in(keys, value_set=self._keys)
+        at = np.flatnonzero(result.is_valid().to_numpy(zero_copy_only=False))
+        np.maximum.at(self._newest, result.take(pa.array(at)).to_numpy(), at + base_offset)
 
     def violated(self, unproven_below: int, end_offset: int) -> KeyConflict | Truncated | None:
         """Return the first row whose expected offset does not match, None if all match.

@@ -42,7 +42,7 @@ class LoadLock:
         return frozenset(each for base, end in self.ranges for each in range(base, end))
 
     @property
-    def told_partitions(self) -> str:
+    def partitions_text(self) -> str:
         """The partitions as text, such as ``0 to 3, 7``."""
         return ", ".join(f"{base}" if end == base + 1 else f"{base} to {end - 1}" for base, end in self.ranges)
 
@@ -76,12 +76,12 @@ class LoadLocks:
     def with_lock(self, lock: LoadLock, over: Collection[LoadLock] = ()) -> "LoadLocks":
         """Return a copy with one more lock, which replaces the job's own lock and those in ``over``."""
         own = self.of(lock.job)
-        taken = [*over, *([] if own is None else [own])]
-        jobs = {job for each in taken for job in (each.job, *each.after)} - {lock.job}
+        used = [*over, *([] if own is None else [own])]
+        jobs = {job for each in used for job in (each.job, *each.after)} - {lock.job}
         after = tuple(sorted(jobs))[:_MOST_AFTER]
-        kept = tuple(each for each in self.held if each not in taken)
-        mine = replace(lock, after=after)
-        return LoadLocks(self.number + 1, (*kept, mine))
+        kept = tuple(each for each in self.held if each not in used)
+        ours = replace(lock, after=after)
+        return LoadLocks(self.number + 1, (*kept, ours))
 
     def without(self, lock: LoadLock) -> "LoadLocks":
         """Return a copy without a lock that has ended."""
@@ -119,7 +119,7 @@ def load_locks_from_json(text: str | bytes) -> LoadLocks:
 
 
 def _lock(fields: dict[str, object]) -> LoadLock:
-    given = dict(fields)
-    ranges = tuple((int(base), int(end)) for base, end in given.pop("ranges"))  # type: ignore[attr-defined]
-    after = tuple(str(each) for each in given.pop("after"))  # type: ignore[attr-defined]
-    return LoadLock(ranges=ranges, after=after, **given)  # type: ignore[arg-type]
+    values = dict(fields)
+    ranges = tuple((int(base), int(end)) for base, end in values.pop("ranges"))  # type: ignore[attr-defined]
+    after = tuple(str(each) for each in values.pop("after"))  # type: ignore[attr-defined]
+    return LoadLock(ranges=ranges, after=after, **values)  # type: ignore[arg-type]

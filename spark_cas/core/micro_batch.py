@@ -134,7 +134,7 @@ def _digests(records: pa.Table) -> list[bytes]:
     return [digest for batch in records.to_batches() for digest in row_digests(batch)]
 
 
-def told_batch(batch: Batch, ledger: Iterable[Progress | None] | None) -> str:
+def batch_text(batch: Batch, ledger: Iterable[Progress | None] | None) -> str:
     """Return a sentence that reports the rows in the log of a rejected batch.
 
     Args:

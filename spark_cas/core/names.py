@@ -8,7 +8,7 @@ LONGEST_NAME = 200
 _NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
 
 
-def check_name(name: str, what: str) -> str:
+def check_name(name: str, subject: str) -> str:
     """Return ``name`` if it is safe in paths and ids; raise OptionError otherwise.
 
     Args:
@@ -17,7 +17,7 @@ def check_name(name: str, what: str) -> str:
     """
     if _NAME.fullmatch(name) is None or name in (".", ".."):
         raise OptionError(
-            f"{what} must be 1 to {LONGEST_NAME} of the characters A-Z a-z 0-9 . _ - and not '.' or '..'. "
+            f"{subject} must be 1 to {LONGEST_NAME} of the characters A-Z a-z 0-9 . _ - and not '.' or '..'. "
             "Choose another name."
         )
     return name

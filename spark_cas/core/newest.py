@@ -27,10 +27,10 @@ def newest_of_keys(batches: Iterable[pa.RecordBatch], most_bytes: int = _MOST_BY
         batches: Records of one partition in offset order, with a column ``key``. A null key counts as one key.
         most_bytes: The size at which records are compared, in bytes. The peak memory is up to three times this.
     """
-    rest = iter(batches)
+    remaining = iter(batches)
     held: list[pa.RecordBatch] = []
     held_bytes = 0
-    for batch in rest:
+    for batch in remaining:
         held.append(batch)
         held_bytes += batch.nbytes + _EMPTY_BYTES
         if held_bytes < most_bytes:
@@ -46,7 +46,7 @@ def newest_of_keys(batches: Iterable[pa.RecordBatch], most_bytes: int = _MOST_BY
                 break
     if held:
         yield from _newest(held)
-    yield from rest
+    yield from remaining
 
 
 def _rows_in(batches: list[pa.RecordBatch]) -> int:

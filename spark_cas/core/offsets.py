@@ -42,10 +42,10 @@ class OffsetRange:
         return tuple(OffsetRange(a, b) for a, b in pairwise(cuts))
 
 
-def outside(offsets: OffsetRange, taken: Iterable[tuple[int, int]]) -> Iterator[OffsetRange]:
+def outside(offsets: OffsetRange, used: Iterable[tuple[int, int]]) -> Iterator[OffsetRange]:
     """Yield the parts of a range outside the ranges in ``taken``, which are half-open and sorted by offset."""
     at = offsets.base_offset
-    for base, end in taken:
+    for base, end in used:
         if at < min(base, offsets.end_offset):
             yield OffsetRange(at, min(base, offsets.end_offset))
         at = max(at, end)

@@ -123,6 +123,6 @@ Refusal = Conflict | RowConflict | KeyConflict | Truncated | Fenced | ProgressLo
 Outcome = Appended | Refusal | Unknown
 
 
-def says_lost(refusal: Refusal | None) -> bool:
+def is_lost(refusal: Refusal | None) -> bool:
     """Return whether a rejection reports data loss, which a caller must confirm with a second read."""
     return isinstance(refusal, Truncated) or (isinstance(refusal, RowConflict) and refusal.truncated)

@@ -112,9 +112,9 @@ def _positive_murmur2_of(key: bytes) -> int:
     for word in struct.unpack_from(f"<{words}I", key):
         mixed = word * _MURMUR2_M & _UINT32
         state = (state * _MURMUR2_M & _UINT32) ^ ((mixed ^ mixed >> 24) * _MURMUR2_M & _UINT32)
-    rest = key[4 * words :]
-    if rest:
-        state = (state ^ int.from_bytes(rest, "little")) * _MURMUR2_M & _UINT32
+    remaining = key[4 * words :]
+    if remaining:
+        state = (state ^ int.from_bytes(remaining, "little")) * _MURMUR2_M & _UINT32
     state = (state ^ state >> 13) * _MURMUR2_M & _UINT32
     return (state ^ state >> 15) & 0x7FFFFFFF
 
@@ -190,7 +190,7 @@ class _Keys:
         self,
         state: _Words,
         step: Callable[[_Words, _Words], _Words],
-        rest: Callable[[int, _Words], int],
+        remaining: Callable[[int, _Words], int],
     ) -> None:
         """Feed the whole words of every key into its state, in place.
 
@@ -211,7 +211,7 @@ class _Keys:
         for i in range(active):
             start = int(self.starts[i])
             left = self.words[start + 4 * done : start + 4 * int(counts[i]) : 4]
-            state[i] = rest(int(state[i]), left)
+            state[i] = remaining(int(state[i]), left)
 
     def tails(self) -> tuple[NDArray[np.int64], _Words]:
         """Return the number of bytes (0 to 3) after the whole words of each key, and these bytes as a word."""
@@ -227,7 +227,7 @@ class _Keys:
 def _murmur2(column: pa.Array) -> _Words:
     keys = _Keys.of(column)
     state = np.uint32(_MURMUR2_SEED) ^ keys.lengths.astype(np.uint32)
-    keys.fold(state, _murmur2_step, _murmur2_rest)
+    keys.fold(state, _murmur2_step, _murmur2_tail)
     sizes, tails = keys.tails()
     state ^= tails
     state *= _MURMUR2_TAIL_FACTORS[sizes]
@@ -248,7 +248,7 @@ def _murmur2_step(state: _Words, words: _Words) -> _Words:
     return (state * np.uint32(_MURMUR2_M)) ^ _murmur2_mix(words)
 
 
-def _murmur2_rest(state: int, words: _Words) -> int:
+def _murmur2_tail(state: int, words: _Words) -> int:
     for mixed in _murmur2_mix(words).data:
         state = (state * _MURMUR2_M & _UINT32) ^ mixed
     return state
@@ -271,7 +271,7 @@ _CRC32_TABLES = _crc32_tables()
 def _crc32(column: pa.Array) -> _Words:
     keys = _Keys.of(column)
     state = np.full(len(column), _UINT32, dtype=np.uint32)
-    keys.fold(state, _crc32_step, _crc32_rest)
+    keys.fold(state, _crc32_step, _crc32_tail)
     sizes, tails = keys.tails()
     for i in range(3):
         longer = (state >> 8) ^ _CRC32_TABLES[0][(state ^ (tails >> (8 * i))) & 0xFF]
@@ -288,7 +288,7 @@ def _crc32_step(state: _Words, words: _Words) -> _Words:
     return state
 
 
-def _crc32_rest(state: int, words: _Words) -> int:
+def _crc32_tail(state: int, words: _Words) -> int:
     return zlib.crc32(words.data, state ^ _UINT32) ^ _UINT32
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from spark_cas.core.append_totals import NOTHING_SAID, Appends
+from spark_cas.core.append_totals import NO_TOTALS, Appends
 from spark_cas.core.errors import JobMismatchError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import EXACTLY_ONCE
@@ -177,7 +177,7 @@ class Plan:
         return partition < self.partitions and self.expected_offsets[partition] is not None and not self.by_key
 
     @property
-    def told_as(self) -> str:
+    def display_name(self) -> str:
         """The job name to display to the user."""
         return self.continues or self.job
 
@@ -201,7 +201,7 @@ class PartitionResult:
     """The number of rows that earlier attempts or runs had committed; None while the job is running."""
     resolved: int | None
     """The number of lost responses whose outcome the log proved; None while the job is running."""
-    appends: Appends = NOTHING_SAID
+    appends: Appends = NO_TOTALS
     """The totals of the task that completed. Empty while the job is running, and in completions of older versions."""
     guarantee: str = EXACTLY_ONCE
     """The guarantee that applied to the rows. Older versions knew only the default."""
@@ -245,8 +245,8 @@ def resume_offset(plan: Plan, partition: int, progress: Progress | None) -> int 
 
 def claim_of_keys(plan: Plan, partition: int) -> int | None:
     """Return the default expected offset for the keys of a partition's rows; None for no check."""
-    given = [each.expected_offset for each in plan.replaced if each.partition == partition]
-    return given[-1] if given else plan.expected_offsets[partition]
+    values = [each.expected_offset for each in plan.replaced if each.partition == partition]
+    return values[-1] if values else plan.expected_offsets[partition]
 
 
 def progress_lost(plan: Plan, partition: int, progress: Progress | None, start_offset: int) -> bool:
@@ -300,9 +300,9 @@ def rejoin(first: Plan, wanted: ExpectedOffsets, progress: tuple[Progress | None
         if first.checked:
             was, again = "with", "without naming expected offsets, or with those to go on from"
         raise JobMismatchError(
-            f"job {first.told_as!r} was planned {was} expected offsets and cannot be continued the other way. "
+            f"job {first.display_name!r} was planned {was} expected offsets and cannot be continued the other way. "
             f"Nothing was appended now. Run it again as it was planned: {again}.",
-            job=first.told_as,
+            job=first.display_name,
         )
     replaced = tuple(
         Replacement(

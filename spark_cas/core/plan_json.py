@@ -46,10 +46,10 @@ def progress_from_json(text: str | bytes) -> Progress:
 
 def progress_from_fields(fields: dict[str, Any]) -> Progress:
     """Return a `Progress` from the fields of its JSON; raise KeyError or TypeError if they do not match."""
-    given = dict(fields)
-    batch = given.pop("batch", None)
-    own_ranges = tuple((base, end) for base, end in given.pop("own_ranges", ()))
-    return Progress(**given, batch=None if batch is None else BatchProgress(**batch), own_ranges=own_ranges)
+    values = dict(fields)
+    batch = values.pop("batch", None)
+    own_ranges = tuple((base, end) for base, end in values.pop("own_ranges", ()))
+    return Progress(**values, batch=None if batch is None else BatchProgress(**batch), own_ranges=own_ranges)
 
 
 def completion_from_json(text: str | bytes) -> Completion:
@@ -75,14 +75,14 @@ def recorded_completion(text: str, job: str) -> Completion:
         raise _foreign(f"the completion of job {job!r}") from None
 
 
-def _foreign(what: str) -> FormatError:
+def _foreign(subject: str) -> FormatError:
     return FormatError(
-        f"{what} in the registry is not in the format of this spark_cas. Either a newer version or another program "
-        f"wrote it."
+        f"{subject} in the registry is not in the format of this spark_cas. Either a newer version or another "
+        f"program wrote it."
     )
 
 
 def _result(fields: dict[str, Any]) -> PartitionResult:
-    given = dict(fields)
-    progress, appends = progress_from_fields(given.pop("progress")), Appends(**given.pop("appends", {}))
-    return PartitionResult(progress, **given, appends=appends)
+    values = dict(fields)
+    progress, appends = progress_from_fields(values.pop("progress")), Appends(**values.pop("appends", {}))
+    return PartitionResult(progress, **values, appends=appends)

@@ -14,7 +14,7 @@ class PutReply(Enum):
     """Transport error, timeout or 5xx: the store may have applied the put."""
 
 
-class Found(Enum):
+class Existing(Enum):
     """The writer of the object that a read-back found under the name."""
 
     OURS = "the same write id"
@@ -36,7 +36,7 @@ class PutVerdict(Enum):
     AGAIN = "put the same bytes again"
 
 
-def judge_put(reply: PutReply, found: Found) -> PutVerdict:
+def judge_put(reply: PutReply, result: Existing) -> PutVerdict:
     """Decide the outcome of a put.
 
     Except for `PutReply.CREATED`, the response alone proves nothing. A store rejects a retried request because of the
@@ -48,15 +48,15 @@ def judge_put(reply: PutReply, found: Found) -> PutVerdict:
     """
     if reply is PutReply.CREATED:
         return PutVerdict.APPENDED
-    match found:
-        case Found.OURS:
+    match result:
+        case Existing.OURS:
             return PutVerdict.RESOLVED
-        case Found.SAME_JOB:
+        case Existing.SAME_JOB:
             return PutVerdict.FENCED
-        case Found.NEWER_LAYOUT:
+        case Existing.NEWER_LAYOUT:
             return PutVerdict.LAYOUT_CHANGED
-        case Found.OTHER:
+        case Existing.OTHER:
             return PutVerdict.CONFLICT
-        case Found.ABSENT | Found.UNREADABLE:
+        case Existing.ABSENT | Existing.UNREADABLE:
             return PutVerdict.AGAIN
-    assert_never(found)
+    assert_never(result)

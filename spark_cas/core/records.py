@@ -81,8 +81,8 @@ def first_since(records: pa.RecordBatch | pa.Table, timestamp_ms: int) -> int | 
         timestamp_ms: Milliseconds since 1970.
     """
     column = records.column("timestamp")
-    found: int = pc.index(pc.greater_equal(column, pa.scalar(timestamp_ms, column.type)), value=True).as_py()
-    return None if found < 0 else found
+    result: int = pc.index(pc.greater_equal(column, pa.scalar(timestamp_ms, column.type)), value=True).as_py()
+    return None if result < 0 else result
 
 
 def fill_timestamps(records: pa.Table, time_ms: int) -> pa.Table:

@@ -35,7 +35,7 @@ def split_claims(rows: _Rows) -> tuple[_Rows, pa.Array | None]:
         return rows, None
     column = rows.column(COLUMN)
     claims = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return rows.select(RECORDS.names), claims if len(given_claims(claims)[0]) else None
+    return rows.select(RECORDS.names), claims if len(explicit_claims(claims)[0]) else None
 
 
 def check_rising(claims: pa.Array, first_row: int, above: int = NO_CHECK) -> int:
@@ -49,17 +49,17 @@ def check_rising(claims: pa.Array, first_row: int, above: int = NO_CHECK) -> int
     Raises:
         ExpectedOffsetError: An offset is not greater than the previous one. The message names the row.
     """
-    rows, expected = given_claims(claims)
+    rows, expected = explicit_claims(claims)
     before = np.concatenate(([above], expected[:-1])) if len(rows) else expected
     wrong = np.flatnonzero(expected <= before)
     if len(wrong):
-        row, found, least = (int(each[wrong[0]]) for each in (rows, expected, before))
+        row, result, least = (int(each[wrong[0]]) for each in (rows, expected, before))
         raise ExpectedOffsetError(
-            f"row {first_row + row} of the partition expects offset {found}, and a row before it expects {least}: "
+            f"row {first_row + row} of the partition expects offset {result}, and a row before it expects {least}: "
             f"offsets rise from row to row. Nothing of its chunk was appended. Number the rows of a partition in "
             f"their order; spark_cas.route sorts them by {COLUMN} unless it is given another order.",
             row=first_row + row,
-            expected_offset=found,
+            expected_offset=result,
         )
     return int(expected[-1]) if len(rows) else above
 
@@ -97,7 +97,7 @@ def check_rows(chunk: Chunk, base_offset: int, holds: Callable[[int], bool]) -> 
     """
     if chunk.claims is None:
         return None
-    rows, expected = given_claims(chunk.claims)
+    rows, expected = explicit_claims(chunk.claims)
     of_chunk = expected - rows
     past = np.flatnonzero(of_chunk > base_offset)
     until = int(past[0]) if len(past) else len(rows)
@@ -118,11 +118,11 @@ def check_rows(chunk: Chunk, base_offset: int, holds: Callable[[int], bool]) -> 
 
 def lowest_claim(claims: pa.Array, base_offset: int) -> int:
     """Return the lowest offset that a chunk can expect if all of its rows match at ``base_offset``."""
-    rows, expected = given_claims(claims)
+    rows, expected = explicit_claims(claims)
     return min(base_offset, int((expected - rows).min(initial=base_offset)))
 
 
-def given_claims(claims: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+def explicit_claims(claims: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of the rows with an expected offset, and these offsets."""
     values = claims.fill_null(NO_CHECK).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(values != NO_CHECK)

@@ -176,9 +176,9 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         Kafka, and counts transaction markers and aborted records. Raises as `offset_since`.
         """
         for base, records in self.read(partition, self.bounds(partition).range, ("timestamp",)):
-            found = first_since(records, timestamp_ms)
-            if found is not None:
-                return base + found, records.column("timestamp").cast(pa.int64())[found].as_py()
+            result = first_since(records, timestamp_ms)
+            if result is not None:
+                return base + result, records.column("timestamp").cast(pa.int64())[result].as_py()
         return None
 
     def forget_leaders(self) -> None:

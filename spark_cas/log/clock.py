@@ -12,7 +12,7 @@ def now_ms() -> int:
 def time_text(milliseconds: int) -> str:
     """Return a time in UTC, to the second. Return the number itself if it is out of range of the calendar."""
     try:
-        found = datetime.fromtimestamp(milliseconds / 1000, UTC)
+        result = datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (ValueError, OverflowError, OSError):
         return f"{milliseconds} ms"
-    return found.isoformat(" ", "seconds").removesuffix("+00:00")
+    return result.isoformat(" ", "seconds").removesuffix("+00:00")

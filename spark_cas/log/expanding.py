@@ -67,7 +67,7 @@ def expand_log(log: Backend, partitions: int) -> Layout:
 def layout_with(log: Backend, partitions: Iterable[int]) -> Layout:
     """Return the layout of a log, and check that it has these partitions. Raises ValueError if one does not exist."""
     named = [*partitions]
-    layout = _layout_known(log, lambda found: max(named, default=0) < found.partitions)
+    layout = _layout_known(log, lambda result: max(named, default=0) < result.partitions)
     for each in named:
         layout.require(each)
     return layout
@@ -75,7 +75,7 @@ def layout_with(log: Backend, partitions: Iterable[int]) -> Layout:
 
 def layout_since(log: Backend, epoch: int) -> Layout:
     """Return the layout of a log, with at least this epoch unless the log was recreated."""
-    return _layout_known(log, lambda found: found.epoch >= epoch)
+    return _layout_known(log, lambda result: result.epoch >= epoch)
 
 
 def settled_layouts(log: Backend) -> Layouts:

@@ -75,12 +75,12 @@ def forget(log: Backend, kept: Kept) -> bool:
         LayoutChangedError, LogNotFoundError, FormatError, StorageError: As for `forget_job`.
     """
     settled_layouts(log)
-    found = False
+    result = False
     for plan in kept.plans:
         if log.plan(plan.job) == plan:
             log.forget(plan)
-            found = True
-    return found
+            result = True
+    return result
 
 
 def older_jobs(log: Backend, now_ms: int, age_ms: int) -> list[Kept]:
@@ -93,8 +93,8 @@ def older_jobs(log: Backend, now_ms: int, age_ms: int) -> list[Kept]:
     for plan in map(log.plan, log.jobs()):
         if plan is not None:
             by_owner.setdefault(_owner(plan), []).append(plan)
-    found = (_kept(log, job, plans) for job, plans in sorted(by_owner.items()))
-    return [each for each in found if each.complete and now_ms - each.newest_ms >= max(age_ms, _straggler_ms())]
+    result = (_kept(log, job, plans) for job, plans in sorted(by_owner.items()))
+    return [each for each in result if each.complete and now_ms - each.newest_ms >= max(age_ms, _straggler_ms())]
 
 
 def _owner(plan: Plan) -> str:
@@ -108,23 +108,23 @@ def _kept(log: Backend, job: str, plans: Iterable[Plan]) -> Kept:
     rows, newest_ms, complete = 0, 0, True
     for plan in ordered:
         done = log.completion(plan.job)
-        found = _found(log, plan) if done is None else [each.progress for each in done.partitions]
-        rows += _rows_of(found)
-        newest_ms = max(newest_ms, plan.pinned_at_ms, *(each.committed_at_ms for each in found))
+        result = _entries_of(log, plan) if done is None else [each.progress for each in done.partitions]
+        rows += _rows_of(result)
+        newest_ms = max(newest_ms, plan.pinned_at_ms, *(each.committed_at_ms for each in result))
         if done is not None:
             newest_ms = max(newest_ms, done.completed_at_ms)
-        elif not _is_superseded(plan, ordered) and not (plan.round_of and _rows_of(found) == 0):
+        elif not _is_superseded(plan, ordered) and not (plan.round_of and _rows_of(result) == 0):
             complete = False
     return Kept(job, tuple(ordered), rows, complete, newest_ms)
 
 
-def _found(log: Backend, plan: Plan) -> list[Progress]:
-    found = log.progress_of(range(min(plan.partitions, log.layout().partitions)), plan.job)
-    return [each for each in found if each is not None]
+def _entries_of(log: Backend, plan: Plan) -> list[Progress]:
+    result = log.progress_of(range(min(plan.partitions, log.layout().partitions)), plan.job)
+    return [each for each in result if each is not None]
 
 
-def _rows_of(found: Iterable[Progress]) -> int:
-    return sum(each.rows for each in found)
+def _rows_of(result: Iterable[Progress]) -> int:
+    return sum(each.rows for each in result)
 
 
 def _is_superseded(plan: Plan, plans: Iterable[Plan]) -> bool:
@@ -141,9 +141,9 @@ def _require_safe(kept: Kept, now_ms: int) -> None:
     """Raise OptionError unless a job is complete and idle."""
     job = kept.job
     if any(plan.stream for plan in kept.plans):
-        what = f"job {job!r} is a stream, which is never complete"
+        subject = f"job {job!r} is a stream, which is never complete"
     elif not kept.complete:
-        what = f"job {job!r} is not complete; the same load, run again, completes it"
+        subject = f"job {job!r} is not complete; the same load, run again, completes it"
     elif now_ms - kept.newest_ms < _straggler_ms():
         raise OptionError(
             f"job {job!r} ran within the last hour, and one of its tasks may still run. Without the records of the "
@@ -154,6 +154,6 @@ def _require_safe(kept: Kept, now_ms: int) -> None:
     else:
         return
     raise OptionError(
-        f"{what}. Of its rows {kept.rows} are in the log. Nothing was removed. To give it up for good, once none of "
-        f"its tasks runs, use --force: these rows stay, and a job of this name begins with its first row."
+        f"{subject}. Of its rows {kept.rows} are in the log. Nothing was removed. To give it up for good, once none "
+        f"of its tasks runs, use --force: these rows stay, and a job of this name begins with its first row."
     )

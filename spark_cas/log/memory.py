@@ -126,7 +126,9 @@ class MemoryLog(Backend):
             return ProgressLost(plan.job)
         records_end = at.records_end(plan.group)
         return self._check(at, claim, chunk) or check_rows(
-            chunk, at.bounds(plan.group).end_offset, lambda offset: claim.lets_expect(offset, records_end.__le__)
+            chunk,
+            at.bounds(plan.group).end_offset,
+            lambda offset: claim.allows_expected_offset(offset, records_end.__le__),
         )
 
     def _once_decided(

@@ -59,8 +59,8 @@ class Partition:
     def progress(self, job: str, group: str = "") -> Progress | None:
         """Return the progress of a job as the writers of a group read it."""
         own = self.of(group)
-        found = [each.progress for each in own.entries if each.progress] if own else []
-        return found[-1] if found else self.ledger.get(job)
+        result = [each.progress for each in own.entries if each.progress] if own else []
+        return result[-1] if result else self.ledger.get(job)
 
     def records_end(self, group: str = "") -> int:
         """Return the end offset of the last record. Offsets after it may hold no record."""

@@ -37,7 +37,7 @@ def with_settings(
     settings: dict[str, str],
     *,
     prefix: str,
-    claim_timeout_ms: int,
+    open_transaction_wait_ms: int,
     transaction_timeout_ms: int,
 ) -> AnySpec:
     """Return the same log with other client settings. The keyword arguments apply to topics. Raises OptionError."""
@@ -48,7 +48,7 @@ def with_settings(
         address.topic,
         settings,
         prefix=prefix,
-        claim_timeout_ms=claim_timeout_ms,
+        open_transaction_wait_ms=open_transaction_wait_ms,
         transaction_timeout_ms=transaction_timeout_ms,
     )
 
@@ -86,7 +86,7 @@ def open_again(spec: AnySpec) -> Backend:
     if isinstance(spec, KafkaSpec):
         from spark_cas.log.kafka import KafkaLog  # noqa: PLC0415 - as above
 
-        return KafkaLog(spec, handed_on=True)
+        return KafkaLog(spec, pooled=True)
     return open_log(spec)
 
 
@@ -119,7 +119,7 @@ def answered_before(spec: AnySpec) -> AnySpec:
 
     Without the mark, a connection failure raises at once, because the address may be wrong.
     """
-    return replace(spec, met=True)
+    return replace(spec, reached=True)
 
 
 def for_one_transaction(spec: AnySpec, size: int) -> AnySpec:
@@ -131,7 +131,7 @@ def for_one_transaction(spec: AnySpec, size: int) -> AnySpec:
     return spec.with_transaction_of(size) if isinstance(spec, KafkaSpec) else spec
 
 
-def for_a_look(spec: AnySpec, patience_ms: int) -> AnySpec:
+def with_short_timeout(spec: AnySpec, patience_ms: int) -> AnySpec:
     """Return the same log with a retry timeout of at most ``patience_ms``, for a short read."""
     if isinstance(spec, KafkaSpec):
         return spec.with_patience(patience_ms)

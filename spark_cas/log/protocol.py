@@ -201,7 +201,7 @@ class Blind(Protocol):
 
         Raises:
             LogNotSharedError: This is another log.
-            NotTakenError: The rows were rejected, and a retry would not append them either.
+            NotStoredError: The rows were rejected, and a retry would not append them either.
             StorageError, RecordTooLargeError, ChunkDamagedError, FormatError: As for `Log.append`.
             StoreUnsafeError: As for `Log.claim`.
         """

@@ -28,7 +28,7 @@ class LogSpec:
     """Settings of the store client under obstore's names. They may be secret and are never shown."""
     patience_ms: int = RETRY_TIMEOUT_MS
     """The retry timeout of all operations on the store, in milliseconds."""
-    met: bool = False
+    reached: bool = False
     """Whether this store answered before. If so, a connection failure is considered transient."""
 
     @classmethod
@@ -68,10 +68,10 @@ class LogSpec:
         """Return the same log with these settings of its store client. Raises OptionError."""
         options = dict(store_options)
         retry_timeout = options.pop(RETRY_TIMEOUT, f"{RETRY_TIMEOUT_MS}ms")
-        found = _DURATION.fullmatch(retry_timeout.strip().lower())
-        if found is None:
+        result = _DURATION.fullmatch(retry_timeout.strip().lower())
+        if result is None:
             raise OptionError(f"option store.{RETRY_TIMEOUT} must be a time such as 500ms, 90s or 5min; it is not.")
-        patience_ms = int(found[1]) * MILLISECONDS_IN[found[2]]
+        patience_ms = int(result[1]) * MILLISECONDS_IN[result[2]]
         return replace(self, store_options=tuple(sorted(options.items())), patience_ms=patience_ms)
 
     @property

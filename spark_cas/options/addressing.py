@@ -37,14 +37,14 @@ class Named:
     subscribe_pattern: str | None
     assign: tuple[TopicPartition, ...] | None
 
-    def given(self) -> str | None:
+    def option_name(self) -> str | None:
         """Return the name of the option that has a value, None if none has; raise OptionError if two have one."""
         options = ("topic", "subscribe", "subscribePattern", "assign")
         values = (self.topic, self.subscribe, self.subscribe_pattern, self.assign)
-        given = [option for option, value in zip(options, values, strict=True) if value is not None]
-        if len(given) > 1:
-            raise OptionError(f"the options {' and '.join(given)} both name topics. Use one of them.")
-        return given[0] if given else None
+        settings = [option for option, value in zip(options, values, strict=True) if value is not None]
+        if len(settings) > 1:
+            raise OptionError(f"the options {' and '.join(settings)} both name topics. Use one of them.")
+        return settings[0] if settings else None
 
     def topics(self) -> tuple[str, ...]:
         """Return the topic names, sorted; empty for a pattern."""
@@ -59,14 +59,14 @@ def selection_of(path: str | None, servers: str | None, named: Named) -> Selecti
     Raises:
         OptionError: The options are incomplete or contradict each other.
     """
-    given = named.given()
+    values = named.option_name()
     if path is not None:
-        return _at_path_of(path, servers, given, named)
+        return _at_path_of(path, servers, values, named)
     if servers is None:
-        if given is not None:
-            raise OptionError(f"the option {given} needs the option kafka.bootstrap.servers. {_BOTH_WAYS}")
+        if values is not None:
+            raise OptionError(f"the option {values} needs the option kafka.bootstrap.servers. {_BOTH_WAYS}")
         return None
-    if given is None:
+    if values is None:
         raise OptionError(
             "the option kafka.bootstrap.servers needs a topic. Add option('topic', 'flights'), or for a read "
             "subscribe, subscribePattern or assign. Only a batch write can use the topics in the column topic of its "
@@ -77,15 +77,15 @@ def selection_of(path: str | None, servers: str | None, named: Named) -> Selecti
     return Selection(specs[0], topics, named.subscribe_pattern, named.assign or ())
 
 
-def _at_path_of(path: str, servers: str | None, given: str | None, named: Named) -> Selection:
+def _at_path_of(path: str, servers: str | None, values: str | None, named: Named) -> Selection:
     """Return the log at a path, of which ``assign`` may select some partitions."""
-    if given == "subscribePattern":
+    if values == "subscribePattern":
         raise OptionError(
             "the options path and subscribePattern cannot be combined, because a path is one log. Load each path and "
             "union the DataFrames, or use kafka.bootstrap.servers instead of the path."
         )
-    if servers is not None or given not in (None, "assign"):
-        other = given if servers is None else "kafka.bootstrap.servers"
+    if servers is not None or values not in (None, "assign"):
+        other = values if servers is None else "kafka.bootstrap.servers"
         raise OptionError(f"the options path and {other} cannot be combined: each names a log. {_BOTH_WAYS}")
     spec = _at_path(path)
     if named.topics() not in ((), (spec.topic,)):

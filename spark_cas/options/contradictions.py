@@ -5,7 +5,7 @@ import warnings
 from spark_cas.core.errors import OptionError
 from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.options.option import ATOMIC_PARTITION, DEPRECATED_IDEMPOTENCE
-from spark_cas.options.option_values import Given
+from spark_cas.options.option_values import OptionValues
 
 _OF_LOADS = {
     "compare": "a micro-batch cannot have conditions on keys",
@@ -15,17 +15,17 @@ _OF_LOADS = {
 }
 
 
-def refuse_of_loads(given: Given) -> None:
+def refuse_of_loads(values: OptionValues) -> None:
     """Raise OptionError for an option of loads in a streaming write."""
     for name, why in _OF_LOADS.items():
-        if name.lower() in given.explicit:
+        if name.lower() in values.explicit:
             raise OptionError(f"option {name} is for loads: {why}. Remove it.")
-    if "atomic" in given.explicit and given.need("atomic", str) == ATOMIC_PARTITION:
+    if "atomic" in values.explicit and values.need("atomic", str) == ATOMIC_PARTITION:
         raise OptionError(
             "option atomic of a stream must be load, for atomic micro-batches, or absent. Without it, the rows of a "
             "micro-batch in a partition are one chunk, unless orderBy allows several."
         )
-    if "idempotence" in given.explicit and given.need("idempotence", str) != REQUIRED:
+    if "idempotence" in values.explicit and values.need("idempotence", str) != REQUIRED:
         raise OptionError(
             f"option idempotence of a stream must be {REQUIRED}. Spark replays batches after a failure, and without "
             f"a ledger each replay would append its rows again. Remove it, or write in foreachBatch without batchId."
@@ -38,9 +38,9 @@ _WITH_PLAN = {
 }
 
 
-def warn_of_deprecated(given: Given) -> None:
+def warn_of_deprecated(values: OptionValues) -> None:
     """Issue a FutureWarning for a deprecated value."""
-    word = given.merged.get("idempotence", "").strip().lower()
+    word = values.merged.get("idempotence", "").strip().lower()
     if word in DEPRECATED_IDEMPOTENCE:
         warnings.warn(
             f"option idempotence: {word} is deprecated (KIP-192). Use {DEPRECATED_IDEMPOTENCE[word]} instead.",
@@ -49,11 +49,11 @@ def warn_of_deprecated(given: Given) -> None:
         )
 
 
-def refuse_of_plans(given: Given) -> None:
+def refuse_of_plans(values: OptionValues) -> None:
     """Raise OptionError for an option that needs a plan if ``idempotence`` is ``off``."""
-    if given.need("idempotence", str) == OFF:
+    if values.need("idempotence", str) == OFF:
         for name, why in _WITH_PLAN.items():
-            if name.lower() in given.explicit:
+            if name.lower() in values.explicit:
                 raise OptionError(
                     f"option {name} needs idempotence, which an option or the log's defaults set to off: {why}. "
                     f"Remove option {name}, or set idempotence={REQUIRED}."
@@ -73,10 +73,10 @@ LIMITS_OF_READS = (
 _OF_RECORDS = ("assign", "logId", *LIMITS_OF_READS)
 
 
-def refuse_for_views(given: Given) -> None:
+def refuse_for_views(values: OptionValues) -> None:
     """Raise OptionError for an option that selects records if the view returns none."""
     for name in _OF_RECORDS:
-        if name.lower() in given.explicit:
+        if name.lower() in values.explicit:
             raise OptionError(
                 f"option {name} is for view=records and view=newest. Other views show the whole log. Remove it."
             )

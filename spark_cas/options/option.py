@@ -134,10 +134,10 @@ _PARTITIONERS: dict[str, Partitioner] = {
 
 def partitioner(text: str) -> Partitioner:
     """Parse the name of a partitioner."""
-    found = _PARTITIONERS.get(text.strip().lower())
-    if found is None:
+    result = _PARTITIONERS.get(text.strip().lower())
+    if result is None:
         raise ValueError(f"one of {', '.join(_PARTITIONERS)}")
-    return found
+    return result
 
 
 def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
@@ -169,10 +169,10 @@ def milliseconds(text: str) -> int:
 
 def duration_ms(text: str) -> int:
     """Parse a duration such as ``15m`` to milliseconds; a bare number is milliseconds."""
-    found = _DURATION.fullmatch(text.strip().lower())
-    if found is None:
+    result = _DURATION.fullmatch(text.strip().lower())
+    if result is None:
         raise ValueError("a time such as 500ms, 90s, 15m, 2h or 1d")
-    return int(found[1]) * MILLISECONDS_IN[found[2] or "ms"]
+    return int(result[1]) * MILLISECONDS_IN[result[2] or "ms"]
 
 
 def topics(value: str) -> tuple[str, ...]:

@@ -61,8 +61,8 @@ def check_name(key: str, *scopes: Scope) -> None:
     if option is not None and is_for(key, *scopes):
         return
     if option is not None:
-        takers, mine = (" and ".join(sorted(each.value for each in some)) for some in (option.scopes, scopes))
-        raise OptionError(f"option {option.name} is one of {takers}, not of {mine}. Leave it out here.")
+        takers, own = (" and ".join(sorted(each.value for each in some)) for some in (option.scopes, scopes))
+        raise OptionError(f"option {option.name} is one of {takers}, not of {own}. Leave it out here.")
     refusal = refusal_of(key)
     if refusal is not None:
         raise OptionError(f"there is no option {key!r}. {refusal}")

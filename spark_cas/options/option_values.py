@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar, cast
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.settings.unused import holds_instead, tell
+from spark_cas.log.kafka.settings.unused import holds_instead, log_ignored
 from spark_cas.log.open import AnySpec, with_settings
 from spark_cas.options.addressing import NO_ADDRESS, Named, selection_of
 from spark_cas.options.defaults_file import per_log_defaults
@@ -25,7 +25,7 @@ _FROM_CATALOG = frozenset({"location", "owner", "provider"})
 _FROM_CATALOG_PREFIXES = ("option.", "file:/")
 
 
-class Given:
+class OptionValues:
     """The explicit options with checked names, and the defaults of the log for the others.
 
     With several scopes, an option is valid if any of them accepts it, for a caller that does not know its scope yet.
@@ -39,12 +39,12 @@ class Given:
     """
 
     def __init__(self, options: Mapping[str, str], *scopes: Scope) -> None:
-        given = {key.lower(): value for key, value in options.items() if not _is_catalogs(key.lower())}
+        values = {key.lower(): value for key, value in options.items() if not _is_catalogs(key.lower())}
         unused = unused_by(*scopes)
-        self._unused = {key: unused[key] for key in given if key in unused}
+        self._unused = {key: unused[key] for key in values if key in unused}
         # One dict of options serves reads and writes.
         self.explicit = {
-            key: value for key, value in given.items() if key not in unused and not has_no_effect(key, *scopes)
+            key: value for key, value in values.items() if key not in unused and not has_no_effect(key, *scopes)
         }
         _take_only_path(self.explicit)
         for key in self.explicit:
@@ -76,9 +76,9 @@ class Given:
         Raises:
             OptionError: The value is malformed.
         """
-        given = self.explicit if explicit else self.merged
+        values = self.explicit if explicit else self.merged
         option = BY_KEY[name.lower()]
-        value = given.get(name.lower(), option.default)
+        value = values.get(name.lower(), option.default)
         if value is None:
             return None
         try:
@@ -105,22 +105,22 @@ class Given:
         """Return the address of the log; raise OptionError if the options name none or several."""
         return self.need_selection().only()
 
-    def tell_unused(self) -> None:
+    def log_unused(self) -> None:
         """Log a warning for each option without an effect, once per process."""
         for key, instead in self._unused.items():
-            tell(key, instead)
+            log_ignored(key, instead)
         if self._selection is not None and self._selection.spec.has_brokers:
             for name, value in settings_of(self.merged, KAFKA).items():
                 held = holds_instead(name, value)
                 if held is not None:
-                    tell(KAFKA + name, held)
+                    log_ignored(KAFKA + name, held)
 
     def _with_settings(self, address: AnySpec) -> AnySpec:
         return with_settings(
             address,
             settings_of(self.merged, KAFKA if address.has_brokers else STORE),
             prefix=self.need("idPrefix", str),
-            claim_timeout_ms=self.need("claimTimeoutMs", int),
+            open_transaction_wait_ms=self.need("openTransactionWaitMs", int),
             transaction_timeout_ms=self.need("transactionTimeoutMs", int),
         )
 

@@ -15,7 +15,7 @@ from spark_cas.log.open import AnySpec
 from spark_cas.options.contradictions import refuse_for_views, refuse_of_loads, refuse_of_plans, warn_of_deprecated
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION, ISOLATION_LOAD, READING, VIEWS_OF_RECORDS, Scope
 from spark_cas.options.option_names import is_for
-from spark_cas.options.option_values import Given
+from spark_cas.options.option_values import OptionValues
 from spark_cas.options.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
 from spark_cas.options.read_tasks import Splitting
 from spark_cas.options.selection import Selection
@@ -77,7 +77,7 @@ class WriteOptions:
     """The partitioner that an option or the log's defaults name; None if neither does."""
     limits: ChunkLimits
     routed: bool
-    fenced_wait_ms: int
+    fenced_retry_wait_ms: int
     lock_wait_timeout_ms: int
     """The maximum wait for other loads of the same partitions, in milliseconds."""
     batch_id: int | None
@@ -116,88 +116,88 @@ class RouteOptions:
 
 def check_read(options: Mapping[str, str]) -> tuple[str, bool]:
     """Return the view and whether to include headers. CREATE TABLE calls this without a path."""
-    given = Given(options, *READING)
-    return given.need("view", str), given.need("includeHeaders", bool)
+    values = OptionValues(options, *READING)
+    return values.need("view", str), values.need("includeHeaders", bool)
 
 
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
     """Parse the options of a read; raise OptionError for any that is unknown, malformed or missing."""
-    given = Given(options, Scope.READ)
-    given.tell_unused()
-    view = given.need("view", str)
+    values = OptionValues(options, Scope.READ)
+    values.log_unused()
+    view = values.need("view", str)
     if view not in VIEWS_OF_RECORDS:
-        refuse_for_views(given)
-    ending = _limit(given, "ending", LATEST, or_latest=True)
-    selection, log_id = given.need_selection(), given.get("logId", str)
+        refuse_for_views(values)
+    ending = _limit(values, "ending", LATEST, or_latest=True)
+    selection, log_id = values.need_selection(), values.get("logId", str)
     if log_id is not None:
         selection.only()
     return ReadOptions(
         replace(selection, log_id=log_id),
         view,
-        given.need("includeHeaders", bool),
-        replace(_range(given, EARLIEST, ending), seen=log_id is not None),
-        _splitting(given),
+        values.need("includeHeaders", bool),
+        replace(_range(values, EARLIEST, ending), known=log_id is not None),
+        _splitting(values),
     )
 
 
 def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
     """Parse the options of a streaming read; raise OptionError for any that is unknown, malformed or missing."""
-    given = Given(_without_query_options(options), Scope.READ_STREAM)
-    given.tell_unused()
-    most, least = (given.get(name, int, explicit=False) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"))
+    values = OptionValues(_without_query_options(options), Scope.READ_STREAM)
+    values.log_unused()
+    most, least = (values.get(name, int, explicit=False) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"))
     if most is not None and least is not None and least > most:
         raise OptionError(
             "option minOffsetsPerTrigger is above maxOffsetsPerTrigger. Lower the one or raise the other."
         )
-    whole_loads = given.need("isolation", str) == ISOLATION_LOAD
+    whole_loads = values.need("isolation", str) == ISOLATION_LOAD
     if whole_loads and most is not None:
         raise OptionError(
             "options isolation=load and maxOffsetsPerTrigger, given or a default of the log, do not go together: so "
             "many offsets may end within a load. Leave out the one or the other."
         )
     return StreamOptions(
-        given.need_selection(),
-        _range(given, LATEST, ReadLimit("endingOffsets", LATEST)),
-        _splitting(given),
-        TriggerLimits(most, least, given.need("maxTriggerDelay", int)),
+        values.need_selection(),
+        _range(values, LATEST, ReadLimit("endingOffsets", LATEST)),
+        _splitting(values),
+        TriggerLimits(most, least, values.need("maxTriggerDelay", int)),
         whole_loads,
-        given.need("allowUnsubscribedTopics", bool),
-        given.need("processingTime", bool),
+        values.need("allowUnsubscribedTopics", bool),
+        values.need("processingTime", bool),
     )
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
     """Parse the options of a write; raise OptionError for any that is unknown, malformed or missing."""
-    given = Given(options, Scope.WRITE)
-    in_batch = "batchid" in given.explicit
-    if in_batch and "job" not in given.explicit:
+    values = OptionValues(options, Scope.WRITE)
+    in_batch = "batchid" in values.explicit
+    if in_batch and "job" not in values.explicit:
         raise OptionError("option batchId needs option job, the name of the stream of the batch.")
-    if "orderby" in given.explicit and not in_batch:
+    if "orderby" in values.explicit and not in_batch:
         raise OptionError("option orderBy is for streams. Sort a load with spark_cas.route(df, ..., order_by=[...]).")
     if not in_batch:
-        given.tell_unused()
-        refuse_of_plans(given)
-    return _write_options(given, stream=in_batch)
+        values.log_unused()
+        refuse_of_plans(values)
+    return _write_options(values, stream=in_batch)
 
 
 def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
     """Parse the options of a streaming write; raise OptionError for any that is unknown, malformed or missing."""
-    given = Given(_without_query_options(options), Scope.WRITE)
-    if "batchid" in given.explicit:
+    values = OptionValues(_without_query_options(options), Scope.WRITE)
+    if "batchid" in values.explicit:
         raise OptionError("option batchId is only for foreachBatch. In a stream, Spark passes the batch. Remove it.")
-    return _write_options(given, stream=True)
+    return _write_options(values, stream=True)
 
 
 LOCK_WAIT_TIMEOUT_MS = 3_600_000
 """The default maximum wait of a load, or of an atomic micro-batch, for other loads, in milliseconds."""
 
 
-def _lock_wait_timeout_ms(given: Given) -> int:
+def _lock_wait_timeout_ms(values: OptionValues) -> int:
     """Return the lock timeout, by default 0 with explicit expected offsets, which any other load invalidates."""
-    timeout_ms = given.get("lockWaitTimeout", int, explicit=False)
+    timeout_ms = values.get("lockWaitTimeout", int, explicit=False)
     if timeout_ms is not None:
         return timeout_ms
-    return 0 if given.need("expectedOffsets", ExpectedOffsets).mode == "offsets" else LOCK_WAIT_TIMEOUT_MS
+    return 0 if values.need("expectedOffsets", ExpectedOffsets).mode == "offsets" else LOCK_WAIT_TIMEOUT_MS
 
 
 _OF_QUERIES = frozenset({"checkpointlocation", "queryname"})
@@ -208,35 +208,35 @@ def _without_query_options(options: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in options.items() if key.lower() not in _OF_QUERIES}
 
 
-def _write_options(given: Given, *, stream: bool) -> WriteOptions:
+def _write_options(values: OptionValues, *, stream: bool) -> WriteOptions:
     if stream:
-        refuse_of_loads(given)
-    warn_of_deprecated(given)
-    job = given.get("job", str)
+        refuse_of_loads(values)
+    warn_of_deprecated(values)
+    job = values.get("job", str)
     return WriteOptions(
-        spec=given.need_spec(),
+        spec=values.need_spec(),
         job=None if job is None else check_name(job, "option job"),
-        expected_offsets=_expected_offsets(given, stream=stream),
-        checked=given.need("checkExpectedOffsets", bool),
-        compare=given.need("compare", str),
-        atomic=given.need("atomic", str) == ATOMIC_PARTITION,
-        whole=given.need("atomic", str) == ATOMIC_LOAD,
-        partitions=given.get("partitions", int),
-        new_partitions=given.get("partitions", int, explicit=False),
-        partitioner=_partitioner(given),
+        expected_offsets=_expected_offsets(values, stream=stream),
+        checked=values.need("checkExpectedOffsets", bool),
+        compare=values.need("compare", str),
+        atomic=values.need("atomic", str) == ATOMIC_PARTITION,
+        whole=values.need("atomic", str) == ATOMIC_LOAD,
+        partitions=values.get("partitions", int),
+        new_partitions=values.get("partitions", int, explicit=False),
+        partitioner=_partitioner(values),
         limits=ChunkLimits(
-            given.need("maxRecordsPerChunk", int),
-            given.need("maxBytesPerChunk", int),
-            given.need("maxSecondsPerChunk", float),
+            values.need("maxRecordsPerChunk", int),
+            values.need("maxBytesPerChunk", int),
+            values.need("maxSecondsPerChunk", float),
         ),
-        routed=given.need("routed", bool),
-        fenced_wait_ms=given.need("fencedWaitMs", int),
-        lock_wait_timeout_ms=_lock_wait_timeout_ms(given),
-        batch_id=given.get("batchId", int),
-        order_by=given.get("orderBy", tuple, explicit=False) or (),
-        round_of=given.get("roundOf", str) or "",
-        idempotence=REQUIRED if stream else given.need("idempotence", str),
-        report=given.get("report", str),
+        routed=values.need("routed", bool),
+        fenced_retry_wait_ms=values.need("fencedRetryWaitMs", int),
+        lock_wait_timeout_ms=_lock_wait_timeout_ms(values),
+        batch_id=values.get("batchId", int),
+        order_by=values.get("orderBy", tuple, explicit=False) or (),
+        round_of=values.get("roundOf", str) or "",
+        idempotence=REQUIRED if stream else values.need("idempotence", str),
+        report=values.get("report", str),
     )
 
 
@@ -246,60 +246,60 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
     Raises:
         OptionError: An option is unknown, malformed or missing.
     """
-    given = Given(_without_query_options(options), Scope.ROUTE)
-    given.tell_unused()
+    values = OptionValues(_without_query_options(options), Scope.ROUTE)
+    values.log_unused()
     return RouteOptions(
-        spec=given.need_spec(),
-        job=given.get("job", str),
-        partitions=given.get("partitions", int),
-        new_partitions=given.get("partitions", int, explicit=False),
-        partitioner=_partitioner(given),
-        by_key=given.need("compare", str) == BY_KEY,
-        atomic=given.need("atomic", str) == ATOMIC_PARTITION,
-        whole=given.need("atomic", str) == ATOMIC_LOAD,
-        idempotence=given.need("idempotence", str),
-        reading=tuple(sorted((key, value) for key, value in given.explicit.items() if is_for(key, Scope.READ))),
+        spec=values.need_spec(),
+        job=values.get("job", str),
+        partitions=values.get("partitions", int),
+        new_partitions=values.get("partitions", int, explicit=False),
+        partitioner=_partitioner(values),
+        by_key=values.need("compare", str) == BY_KEY,
+        atomic=values.need("atomic", str) == ATOMIC_PARTITION,
+        whole=values.need("atomic", str) == ATOMIC_LOAD,
+        idempotence=values.need("idempotence", str),
+        reading=tuple(sorted((key, value) for key, value in values.explicit.items() if is_for(key, Scope.READ))),
     )
 
 
-def _partitioner(given: Given) -> Partitioner | None:
-    name = given.get("partitioner", str, explicit=False)
+def _partitioner(values: OptionValues) -> Partitioner | None:
+    name = values.get("partitioner", str, explicit=False)
     return None if name is None else known_partitioner(name)
 
 
-def _range(given: Given, first: int, ending: ReadLimit) -> ReadRange:
+def _range(values: OptionValues, first: int, ending: ReadLimit) -> ReadRange:
     """Return the range to read; ``first`` is the default start."""
-    or_latest = given.need("startingOffsetsByTimestampStrategy", str) == "latest"
+    or_latest = values.need("startingOffsetsByTimestampStrategy", str) == "latest"
     return ReadRange(
-        _limit(given, "starting", first, or_latest=or_latest), ending, given.need("failOnDataLoss", bool)
+        _limit(values, "starting", first, or_latest=or_latest), ending, values.need("failOnDataLoss", bool)
     )
 
 
-def _limit(given: Given, side: str, default: int, *, or_latest: bool) -> ReadLimit:
+def _limit(values: OptionValues, side: str, default: int, *, or_latest: bool) -> ReadLimit:
     """Return one end of a read. Like Spark's Kafka source, the first option with a value wins."""
     for option in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
-        times = given.get(option, object)
+        times = values.get(option, object)
         if times is not None:
             return ReadLimit(option, cast("int | Numbers", times), timed=True, or_latest=or_latest)
-    offsets = given.get(f"{side}Offsets", object)
+    offsets = values.get(f"{side}Offsets", object)
     return ReadLimit(f"{side}Offsets", default if offsets is None else cast("int | Numbers", offsets))
 
 
-def _splitting(given: Given) -> Splitting:
+def _splitting(values: OptionValues) -> Splitting:
     return Splitting(
-        given.get("minPartitions", int, explicit=False), given.get("maxRecordsPerPartition", int, explicit=False)
+        values.get("minPartitions", int, explicit=False), values.get("maxRecordsPerPartition", int, explicit=False)
     )
 
 
-def _expected_offsets(given: Given, *, stream: bool) -> ExpectedOffsets:
+def _expected_offsets(values: OptionValues, *, stream: bool) -> ExpectedOffsets:
     """Return the expected offsets; raise OptionError if they are explicit but the check is off."""
-    expected, none = given.need("expectedOffsets", ExpectedOffsets), ExpectedOffsets("none")
-    off = given.need("idempotence", str) == OFF and "checkexpectedoffsets" not in given.explicit
-    if (stream or off) and "expectedoffsets" not in given.explicit:
+    expected, none = values.need("expectedOffsets", ExpectedOffsets), ExpectedOffsets("none")
+    off = values.need("idempotence", str) == OFF and "checkexpectedoffsets" not in values.explicit
+    if (stream or off) and "expectedoffsets" not in values.explicit:
         return none
-    if given.need("checkExpectedOffsets", bool) or expected == none:
+    if values.need("checkExpectedOffsets", bool) or expected == none:
         return expected
-    if "expectedoffsets" in given.explicit:
+    if "expectedoffsets" in values.explicit:
         raise OptionError(
             "option expectedOffsets needs a check, but checkExpectedOffsets is false for this write or in its log's "
             "defaults. Remove expectedOffsets, or set checkExpectedOffsets=true."

@@ -75,9 +75,9 @@ class ReadLimit:
         return {at: find(at, wanted[at], each, since) for at, each in bounds.items()}
 
     def _at_time(self, at: TopicPartition, time_ms: int, bounds: Bounds, since: Since) -> int:
-        found = since(at, time_ms)
-        if found is not None and found < bounds.end_offset:
-            return max(found, bounds.start_offset)
+        result = since(at, time_ms)
+        if result is not None and result < bounds.end_offset:
+            return max(result, bounds.start_offset)
         if self.or_latest:
             return bounds.end_offset
         raise OptionError(
@@ -94,7 +94,7 @@ class ReadRange:
     ending: ReadLimit = ReadLimit("endingOffsets", LATEST)
     fail_on_data_loss: bool = True
     """Whether removed records in the range are an error. If False, the read returns the remaining records."""
-    seen: bool = False
+    known: bool = False
     """Whether this log is known to have had the offsets. If so, an end before them means that the log lost
     records."""
 
@@ -116,7 +116,7 @@ class ReadRange:
     def _range(self, at: TopicPartition, start: int, end: int, bounds: Bounds) -> OffsetRange:
         for option, offset in ((self.starting.option, start), (self.ending.option, end)):
             if offset > bounds.end_offset:
-                if self.seen:
+                if self.known:
                     raise TruncatedError(
                         f"{at} ends at {bounds.end_offset}, but the read was planned up to offset {offset}: the log "
                         f"lost records. Find the cause, then bootstrap again."

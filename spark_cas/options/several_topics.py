@@ -104,20 +104,24 @@ def _offsets_by_topic(text: str | None) -> dict[str, str]:
     if text is None or text.strip().lower() in ("end", "none"):
         return {}
     try:
-        given = json.loads(text, object_pairs_hook=_each_once)
+        settings = json.loads(text, object_pairs_hook=_each_once)
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict) or not given or not all(isinstance(each, dict) for each in given.values()):
+        settings = None
+    if (
+        not isinstance(settings, dict)
+        or not settings
+        or not all(isinstance(each, dict) for each in settings.values())
+    ):
         raise OptionError(
             "without option topic, expected offsets must be 'end', 'none' or a JSON object with the offsets of each "
             'topic, such as {"flights": {"0": 17, "3": null}}; the value is none of these. Nothing was appended.'
         )
-    return {topic: json.dumps(offsets) for topic, offsets in given.items()}
+    return {topic: json.dumps(offsets) for topic, offsets in settings.items()}
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         msg = "a name is there twice"
         raise ValueError(msg)
-    return found
+    return result

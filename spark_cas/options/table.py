@@ -7,7 +7,7 @@ from spark_cas.core.micro_batch import ORDER_COLUMNS
 from spark_cas.core.plan import MOST_PARTITIONS
 from spark_cas.log.kafka.settings.address import check_servers
 from spark_cas.log.kafka.settings.kafka_spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS
-from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS
+from spark_cas.log.load.attempts import FENCED_RETRY_WAIT_SECONDS
 from spark_cas.log.timing import RETRY_TIMEOUT_MS
 from spark_cas.options.option import (
     EVERYWHERE,
@@ -245,9 +245,9 @@ OPTIONS: tuple[Option, ...] = (
         internal=True,
     ),
     Option(
-        "fencedWaitMs",
+        "fencedRetryWaitMs",
         whole_number(),
-        f"{FENCED_WAIT_SECONDS * 1000:.0f}",
+        f"{FENCED_RETRY_WAIT_SECONDS * 1000:.0f}",
         WRITING_AND_ROUTING,
         per_log=True,
         doc="How long a fenced task attempt waits for its successor to make progress.",
@@ -272,7 +272,7 @@ OPTIONS: tuple[Option, ...] = (
         "writers of a topic need the same prefix, and its readers if partitions were added or loads are atomic.",
     ),
     Option(
-        "claimTimeoutMs",
+        "openTransactionWaitMs",
         whole_number(),
         str(RETRY_TIMEOUT_MS),
         EVERYWHERE,

@@ -26,18 +26,18 @@ Numbers = tuple[tuple[TopicPartition, int], ...]
 
 def parse_numbers(text: str, least: int) -> Numbers:
     """Parse a number of at least ``least`` for each partition of each topic. Raises ValueError without a message."""
-    found: dict[TopicPartition, int] = {}
+    result: dict[TopicPartition, int] = {}
     for topic, numbers in _object(text):
         for partition, number in _pairs(numbers):
             if type(number) is not int or not least <= number < 2**63 or _PARTITION.fullmatch(partition) is None:
                 raise ValueError
             at = TopicPartition(topic, int(partition))
-            if at in found:
+            if at in result:
                 raise ValueError
-            found[at] = number
-    if not found:
+            result[at] = number
+    if not result:
         raise ValueError
-    return tuple(sorted(found.items()))
+    return tuple(sorted(result.items()))
 
 
 def parse_assigned(text: str) -> tuple[TopicPartition, ...]:
@@ -70,10 +70,10 @@ def _object(text: str) -> tuple[tuple[str, object], ...]:
         read = json.loads(text, object_pairs_hook=tuple)
     except RecursionError:
         raise ValueError from None
-    found = _pairs(read)
-    if not found:
+    result = _pairs(read)
+    if not result:
         raise ValueError
-    return found
+    return result
 
 
 def _array(read: object) -> list[int]:

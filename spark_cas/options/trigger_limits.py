@@ -36,17 +36,17 @@ def share(sizes: Mapping[Place, int], limit: int, position: int) -> dict[Place, 
     """
     if sum(sizes.values()) <= limit:
         return dict(sizes)
-    taken = dict.fromkeys(sizes, 0)
+    used = dict.fromkeys(sizes, 0)
     places = list(sizes)
     first = position % len(places)
     waiting = [place for place in (*places[first:], *places[:first]) if sizes[place]]
     for place in waiting[:limit]:
-        taken[place] = 1
-    spare, more = limit - sum(taken.values()), sum(sizes.values()) - len(waiting)
+        used[place] = 1
+    spare, more = limit - sum(used.values()), sum(sizes.values()) - len(waiting)
     if spare:
         for place in waiting:
-            taken[place] += (sizes[place] - 1) * spare // more
+            used[place] += (sizes[place] - 1) * spare // more
         largest_first = sorted(waiting, key=lambda place: -sizes[place])
-        for place in largest_first[: limit - sum(taken.values())]:
-            taken[place] += 1
-    return taken
+        for place in largest_first[: limit - sum(used.values())]:
+            used[place] += 1
+    return used

@@ -15,7 +15,7 @@ from spark_cas.log.expanding import layout_since
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.planning import job_results, require_same_log
 from spark_cas.log.load.removed_rows import removed_rows
-from spark_cas.log.open import AnySpec, for_a_look, open_log
+from spark_cas.log.open import AnySpec, open_log, with_short_timeout
 from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of
 
 _READ_TIMEOUT_MS = 5000
@@ -308,7 +308,7 @@ def failed_report(
 def rows_now(spec: AnySpec, job: str) -> JobRows | None:
     """Return the rows of a job in the log, complete or not; None if the log does not report them within 5 s."""
     try:
-        with open_log(for_a_look(spec, _READ_TIMEOUT_MS)) as log:
+        with open_log(with_short_timeout(spec, _READ_TIMEOUT_MS)) as log:
             rows = complete_rows(log, job)
             if rows is not None:
                 return rows

@@ -153,11 +153,11 @@ def require_timestamps(records: "DataFrame") -> "DataFrame":
 
 
 def _print_progress(progress: Mapping[str, Any], console: Console) -> None:
-    rows, behind = progress["numInputRows"], records_behind(progress["sources"][0])
-    print_line(console, f"batch {progress['batchId']}: {rows:,} records, {behind:,} behind")
+    rows, lag = progress["numInputRows"], lag_of(progress["sources"][0])
+    print_line(console, f"batch {progress['batchId']}: {rows:,} records, {lag:,} behind")
 
 
-def records_behind(source: Mapping[str, Any]) -> int:
+def lag_of(source: Mapping[str, Any]) -> int:
     """Return the number of offsets between the end of a batch and the newest offset that the source reported.
 
     On a topic, the number includes transaction markers.

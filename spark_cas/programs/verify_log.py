@@ -75,12 +75,12 @@ def _verify(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitC
 
 def _print(result: "Verification", console: Console) -> None:
     if result.holds:
-        print_line(console, f"the log has exactly these {result.wanted_rows:,} rows", "green")
+        print_line(console, f"the log has exactly these {result.expected_rows:,} rows", "green")
     else:
         order = "" if result.out_of_order is None else f", {result.out_of_order:,} out of order"
-        rows = f"the log has {result.found_rows:,} rows, and the input {result.wanted_rows:,}"
+        rows = f"the log has {result.actual_rows:,} rows, and the input {result.expected_rows:,}"
         print_line(console, f"{rows}: {result.missing:,} missing, {result.unexpected:,} unexpected{order}", "red")
     for each in result.differences:
         place = "" if each.offset is None else f" at offset {each.offset} of partition {each.partition}"
         row = f"key {readable(each.key)}, value {readable(each.value)}"
-        print_line(console, f"{each.kind}{place} ({each.wanted} in the input, {each.found} in the log): {row}")
+        print_line(console, f"{each.kind}{place} ({each.expected} in the input, {each.actual} in the log): {row}")

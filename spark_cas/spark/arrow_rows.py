@@ -96,16 +96,16 @@ def _as_microseconds(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def _check_ids(ids: pa.Array, partitions: int) -> int | None:
     """Return the partition of all rows, or None if they have several. Raise NotRoutedError for an invalid id."""
     least, most = (each.as_py() for each in pc.min_max(ids).values())
-    found = None
+    result = None
     if ids.null_count:
-        found = "null"
+        result = "null"
     elif least < 0:
-        found = str(least)
+        result = str(least)
     elif most >= partitions:
-        found = str(most)
-    if found is not None:
+        result = str(most)
+    if result is not None:
         raise NotRoutedError(
-            f"a row has partition {found}, but the log has {partitions} partitions (0 to {partitions - 1}). Nothing "
+            f"a row has partition {result}, but the log has {partitions} partitions (0 to {partitions - 1}). Nothing "
             f"of its batch was appended. Use spark_cas.route(df, path) before you write, or fix the ids."
         )
     return int(least) if least == most else None

@@ -18,8 +18,8 @@ def stream_from_jvm() -> Stream | None:
     """
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - there is no other way
     while frame is not None:
-        for found in frame.f_locals.values():
-            if isinstance(found, Stream):
-                return found
+        for result in frame.f_locals.values():
+            if isinstance(result, Stream):
+                return result
         frame = frame.f_back
     return None

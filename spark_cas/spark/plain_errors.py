@@ -32,19 +32,19 @@ def called_by_spark(cls: _Called) -> _Called:
 def _plain(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def reading(*args: Any, **kwargs: Any) -> Iterator[Any]:  # noqa: ANN401 - as in the method
-        with _told_alone():
+        with _only_message():
             yield from method(*args, **kwargs)
 
     @wraps(method)
     def calling(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as in the method
-        with _told_alone():
+        with _only_message():
             return method(*args, **kwargs)
 
     return reading if isgeneratorfunction(method) else calling
 
 
 @contextmanager
-def _told_alone() -> Iterator[None]:
+def _only_message() -> Iterator[None]:
     try:
         yield
     except ConditionalLogError:

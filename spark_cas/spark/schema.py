@@ -94,14 +94,14 @@ def read_schema(view: str, *, include_headers: bool) -> StructType:
     return RECORDS_AND_HEADERS if include_headers else RECORDS
 
 
-def check_read_schema(given: StructType, view: str) -> None:
+def check_read_schema(values: StructType, view: str) -> None:
     """Check the requested schema of a read: any columns of the view, in any order, with their types.
 
     The schema may name ``headers`` without the option ``includeHeaders``. Raises SchemaError if a column is unknown
     or repeated, has another type, or excludes nulls that it can contain, and if there is no column.
     """
     columns = {field.name: field.dataType for field in read_schema(view, include_headers=True)}
-    for field in given:
+    for field in values:
         expected = columns.get(field.name)
         if expected is None:
             raise SchemaError(
@@ -117,7 +117,7 @@ def check_read_schema(given: StructType, view: str) -> None:
             raise SchemaError(
                 f"column {field.name} can have nulls, but the schema of the read has NOT NULL. Remove it."
             )
-    names = given.fieldNames()
+    names = values.fieldNames()
     if not names or len(set(names)) < len(names):
         raise SchemaError("the schema of a read needs at least one column, and each only once.")
 
@@ -223,7 +223,7 @@ def marks_by_topic(schema: StructType) -> dict[str, Mark] | None:
     topics = mark.get(_TOPICS) if isinstance(mark, dict) else None
     if not isinstance(topics, dict):
         return None
-    marks = {topic: found for topic, each in topics.items() if (found := _mark_from(each)) is not None}
+    marks = {topic: result for topic, each in topics.items() if (result := _mark_from(each)) is not None}
     return marks if len(marks) == len(topics) else None
 
 
@@ -238,15 +238,15 @@ def mark_of(schema: StructType) -> Mark | None:
     return _mark_from(schema["partition"].metadata.get(MARK))
 
 
-def _mark_from(found: object) -> Mark | None:
+def _mark_from(result: object) -> Mark | None:
     """Return the mark that `Mark.metadata` stored, or None if it is not valid."""
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         return None
-    partitions, epoch = found.get("partitions"), found.get("layout_epoch")
+    partitions, epoch = result.get("partitions"), result.get("layout_epoch")
     if not isinstance(partitions, int) or not isinstance(epoch, int | None):
         return None
-    earlier = earlier_from_fields(json.loads(found.get("earlier", "[]")))
-    markers, placed_by = found.get("end_markers", "none"), found.get("partitioner")
+    earlier = earlier_from_fields(json.loads(result.get("earlier", "[]")))
+    markers, placed_by = result.get("end_markers", "none"), result.get("partitioner")
     if markers not in get_args(EndMarkers):
         return None
     try:
@@ -257,10 +257,10 @@ def _mark_from(found: object) -> Mark | None:
         partitions,
         epoch,
         end_markers=markers,
-        sorted=found.get("sorted") == 1,
+        sorted=result.get("sorted") == 1,
         earlier=earlier,
         partitioner=partitioner,
-        input=str(found.get("input", "")),
+        input=str(result.get("input", "")),
     )
 
 
@@ -298,21 +298,21 @@ def check_write_schema(
             "the frame has a column topic, but the path of this write is one log in a directory or an object store. "
             "Nothing was appended. Drop the column, and write the rows of each log with its own path."
         )
-    seen: set[str] = set()
+    known: set[str] = set()
     for field in schema:
         if field.name in IGNORED:
             continue
         _check_written(field)
-        if field.name in seen:
+        if field.name in known:
             raise SchemaError(f"column {field.name} is there twice. Drop or rename one.")
-        seen.add(field.name)
+        known.add(field.name)
     for name in ("key", "value"):
-        if name not in seen:
+        if name not in known:
             raise SchemaError(
                 f"column {name} (binary or string) is missing; found: {', '.join(schema.fieldNames()) or 'none'}. "
                 f"Select it; for records without one add lit(None).cast('binary') under that name."
             )
-    if "partition" not in seen:
+    if "partition" not in known:
         if in_any_task:
             return None
         raise NotRoutedError(
@@ -374,7 +374,7 @@ def _same(one: DataType, other: DataType) -> bool:
             return _same(one.elementType, other.elementType)
         case StructType(), StructType():
             return one.fieldNames() == other.fieldNames() and all(
-                _same(mine.dataType, its.dataType) for mine, its in zip(one, other, strict=True)
+                _same(own.dataType, its.dataType) for own, its in zip(one, other, strict=True)
             )
         case StringType(), StringType():
             return True

@@ -55,28 +55,28 @@ def warn_of_idle_timeout(spark: "SparkSession") -> None:
         )
 
 
-_seen: "WeakKeyDictionary[SparkContext, bool]" = WeakKeyDictionary()
+_known: "WeakKeyDictionary[SparkContext, bool]" = WeakKeyDictionary()
 """Contexts whose planner has run spark_cas. The value is whether tasks have run it too."""
 
 
-def saw_it_run(spark: "SparkSession", *, in_tasks: bool) -> None:
+def record_run(spark: "SparkSession", *, in_tasks: bool) -> None:
     """Record that the planner of a session has run spark_cas, and with ``in_tasks`` that tasks have run it too.
 
     A context uses the same Python until it stops. On Spark Connect, this records nothing.
     """
     context = _context_of(spark)
     if context is not None:
-        _seen[context] = in_tasks or _seen.get(context, False)
+        _known[context] = in_tasks or _known.get(context, False)
 
 
-def was_seen_to_run(spark: "SparkSession", *, in_tasks: bool) -> bool:
-    """Return whether `saw_it_run` recorded this for the context of a session.
+def has_run(spark: "SparkSession", *, in_tasks: bool) -> bool:
+    """Return whether `record_run` recorded this for the context of a session.
 
     On Spark Connect the result is False, because only the server may be able to read the log.
     """
     context = _context_of(spark)
-    found = None if context is None else _seen.get(context)
-    return found is not None and (found or not in_tasks)
+    result = None if context is None else _known.get(context)
+    return result is not None and (result or not in_tasks)
 
 
 def _context_of(spark: "SparkSession") -> "SparkContext | None":
@@ -122,9 +122,9 @@ def own_errors(find: Callable[[str], ConditionalLogError | None] = wrapped_error
 
 
 def _error_in(text: str) -> ConditionalLogError | None:
-    found = wrapped_error(text)
-    if found is not None:
-        return found
+    result = wrapped_error(text)
+    if result is not None:
+        return result
     no_module = _NO_MODULE.search(text)
     if no_module:
         missing = no_module[0]

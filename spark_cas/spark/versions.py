@@ -144,14 +144,14 @@ def _by_hash(rows: "DataFrame", tasks: int, number: "Column") -> "DataFrame":
 
 def _ints_by_task(tasks: int) -> list[int]:
     """Return an int for each task. `DataFrame.repartition` sends a row with it to that task, by Spark's `hash`."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     start = 0
-    while len(found) < tasks:
+    while len(result) < tasks:
         ints = np.arange(start, start + 4 * tasks, dtype=np.uint32)
         start += len(ints)
         for each, task in zip(ints.tolist(), (_hash_of(ints) % tasks).tolist(), strict=True):
-            found.setdefault(task, each)
-    return [found[task] for task in range(tasks)]
+            result.setdefault(task, each)
+    return [result[task] for task in range(tasks)]
 
 
 def _hash_of(ints: np.ndarray) -> np.ndarray:
@@ -204,10 +204,10 @@ def stream_reader(reader: LimitedReader, *, by_time: bool) -> DataSourceStreamRe
 def progress_offset(text: str | None) -> dict[str, Any] | None:
     """Return an offset in the progress of a query: JSON, and before 4.2 the text of a dict."""
     try:
-        found = json.loads(text or "null")
+        result = json.loads(text or "null")
     except ValueError:
-        found = ast.literal_eval(text or "None")
-    return found  # type: ignore[no-any-return]
+        result = ast.literal_eval(text or "None")
+    return result  # type: ignore[no-any-return]
 
 
 def start_for_existing_records(writer: "DataStreamWriter") -> "tuple[StreamingQuery, Callable[[], bool]]":

@@ -30,7 +30,7 @@ client closes, and the process ends. A real network does not cause this."""
 _A_FEW = (1, 2, 3)
 ALL = (None,)
 """The rule applies for as long as the fault lasts, so a client may give up its request."""
-_LOOK_SECONDS = 0.2
+_READ_SECONDS = 0.2
 
 
 class Nodes:
@@ -49,7 +49,7 @@ class Nodes:
 
     def _is_back(self, node: KafkaNode) -> bool:
         try:
-            node.wait_until_alive(frozenset(each.id for each in self.nodes), _LOOK_SECONDS)
+            node.wait_until_alive(frozenset(each.id for each in self.nodes), _READ_SECONDS)
         except BrokerFailedError:
             return False
         return True

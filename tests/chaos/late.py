@@ -18,7 +18,7 @@ from tests.kafka.proxy.server import Proxy
 
 _SECONDS = 8.0
 """The delayed request is delivered after this time even if no next transaction begins."""
-_LOOK_SECONDS = 0.01
+_READ_SECONDS = 0.01
 _BEHIND_SECONDS = 0.05
 """After this time, the broker has handled the requests that were sent earlier on other connections."""
 
@@ -33,13 +33,13 @@ class _Late:
     def arrive(self) -> None:
         """Deliver the request while the next transaction is open, or when the time is over."""
         deadline = time.monotonic() + _SECONDS
-        while not any(each.met.has_come for each in self.middle) and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
+        while not any(each.reached.has_come for each in self.middle) and time.monotonic() < deadline:
+            time.sleep(_READ_SECONDS)
         time.sleep(_BEHIND_SECONDS)
         for each in self.late:
             each.release()
         while not any(each.answered.has_come for each in self.late) and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_READ_SECONDS)
         for each in self.middle:
             each.release()
 
@@ -81,4 +81,4 @@ class LateInTheNext:
 
 def _once_asked_again(mine: Where, late: Sequence[Rule]) -> Where:
     """Select requests that clients send after they have retried the delayed one."""
-    return lambda request: mine(request) and any(each.seen > 1 for each in late)
+    return lambda request: mine(request) and any(each.known > 1 for each in late)

@@ -23,7 +23,7 @@ from tests.history.operations import OK
 Told = tuple[str, dict[str, Any]]
 """An event and its result, as `tests.history.recorder.Recorder` takes them."""
 
-_FENCED_WAIT_SECONDS = 1.0
+_FENCED_RETRY_WAIT_SECONDS = 1.0
 _LOCK_WAIT_SECONDS = 1.0
 
 
@@ -62,7 +62,9 @@ def _load(log: Backend, plan: Plan, arguments: Mapping[str, Any], run: str) -> t
     limits = ChunkLimits(max_records=arguments["chunk_records"], max_bytes=1_000_000, max_seconds=1_000)
     records = arguments["records"].items()
     batches = ((int(at), batch) for at, rows in records for batch in table_of(rows).to_batches())
-    return load_rows(log, plan, batches, task=f"{run}/0", limits=limits, fenced_wait_seconds=_FENCED_WAIT_SECONDS)
+    return load_rows(
+        log, plan, batches, task=f"{run}/0", limits=limits, fenced_retry_wait_seconds=_FENCED_RETRY_WAIT_SECONDS
+    )
 
 
 def table_of(rows: list[list[str]]) -> pa.Table:

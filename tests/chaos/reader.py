@@ -25,28 +25,28 @@ class Reader:
         self._log = log
         self._world = world
         self._recorder = recorder
-        self._seen: dict[int, tuple[int, int, int]] = {}
+        self._known: dict[int, tuple[int, int, int]] = {}
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Read repeatedly until it is stopped."""
         while not stopped():
             number, began = self._recorder.start("read", {}), time.monotonic()
             try:
-                self._seen = self._look()
+                self._known = self._read()
             except ConditionalLogError as error:
                 self._recorder.finish(number, INFO, {"kind": str(error.kind), "told": error.message})
             except InjectedFaultError:
                 self._recorder.finish(number, INFO, {"kind": "LOST"})
             else:
-                self._recorder.finish(number, OK, {"seen": {str(at): each for at, each in self._seen.items()}})
+                self._recorder.finish(number, OK, {"seen": {str(at): each for at, each in self._known.items()}})
             # The reader spends at least half of the time in reads, so that it is often killed within one.
             time.sleep(max(self._world.pace, time.monotonic() - began))
 
-    def _look(self) -> dict[int, tuple[int, int, int]]:
+    def _read(self) -> dict[int, tuple[int, int, int]]:
         partitions = range(self._log.layout().partitions)
         seen = {}
         for at, bounds in zip(partitions, self._log.bounds_of(partitions, waiting=True), strict=True):
-            end, count, digest = self._seen.get(at, (0, 0, 0))
+            end, count, digest = self._known.get(at, (0, 0, 0))
             for found in records_of(self._log, at, OffsetRange(end, max(end, bounds.end_offset))):
                 count, digest = count + 1, chained(digest, found)
             # Record the end offset as reported. If it is lower than the records already seen, the digest does not

@@ -31,13 +31,13 @@ def run(backend: str, *turns: Sequence[int], folder: Path) -> None:
     The seeds of a turn run in parallel, and the turns one after the other.
     """
     left = [each for seeds in turns for each in run_side_by_side(backend, seeds, SECONDS, folder)]
-    faults = [each for history in map(look_at, left) for each in history if each.name == FAULT]
+    faults = [each for history in map(read_at, left) for each in history if each.name == FAULT]
     assert {each.arguments["kind"] for each in faults if each.outcome == OK} == {
         each.arguments["kind"] for each in faults
     }
 
 
-def look_at(left: Path) -> list[Operation]:
+def read_at(left: Path) -> list[Operation]:
     """Return the history of a run, and require that it is not empty."""
     history = read_history(left / "history")
     assert any(each.name == "append" and each.outcome == OK for each in history)

@@ -64,7 +64,7 @@ class Writer:
                 self.ask(dict(job.attempts[-1].arguments), _TRIES)
         while not stopped():
             try:
-                self._look()
+                self._read()
                 arguments = self.next_append()
             except (ConditionalLogError, InjectedFaultError):
                 # Nothing has been sent yet. The end of the run detects a permanent failure.
@@ -105,7 +105,7 @@ class Writer:
         number = self._recorder.start(CHANGED, changed)
         self._recorder.finish(number, *self.told(changed, f"{self._recorder.process}.{number}"))
 
-    def _look(self) -> None:
+    def _read(self) -> None:
         """Read the end offsets, or keep the known ones, which may be old."""
         partitions = self._log.layout().partitions
         if len(self._ends) != partitions or self._chance.random() < self.LOOK_SHARE:

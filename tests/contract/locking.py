@@ -17,7 +17,7 @@ from spark_cas.core.outcome import Fenced
 from spark_cas.core.plan import Completion
 from spark_cas.log import running_process
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.locking import Applicant, abort_job, acquire_lock, is_taken_over, release_lock
+from spark_cas.log.load.locking import Applicant, abort_job, acquire_lock, is_replaced, release_lock
 from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.contract.base import ContractBase, NewBackend, at_once, eager_switching
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -156,12 +156,12 @@ class LoadLockContract(ContractBase):
 
     def test_another_running_run_of_the_job_is_detected(self, backend: Backend) -> None:
         first = obtain(backend, "job", run="first")
-        assert not is_taken_over(backend, first)
+        assert not is_replaced(backend, first)
         second = obtain(backend, "job", run="second")
-        assert (is_taken_over(backend, first), is_taken_over(backend, second)) == (True, False)
+        assert (is_replaced(backend, first), is_replaced(backend, second)) == (True, False)
         release_lock(backend, second)
-        assert not is_taken_over(backend, first)
-        assert not is_taken_over(backend, None)
+        assert not is_replaced(backend, first)
+        assert not is_replaced(backend, None)
 
     def test_more_than_so_many_wait_for_any(self, new_backend: NewBackend) -> None:
         with new_backend() as log:

@@ -1,4 +1,4 @@
-from spark_cas.core.append_totals import NOTHING_SAID, Appends
+from spark_cas.core.append_totals import NO_TOTALS, Appends
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended
 
@@ -6,7 +6,7 @@ CHUNK = Appended(OffsetRange(3, 5), 2, 7, start_offset=1, has_offset=True, resol
 
 
 def said(*appended: Appended) -> Appends:
-    so_far = NOTHING_SAID
+    so_far = NO_TOTALS
     for each in appended:
         so_far = so_far.and_then(each)
     return so_far
@@ -14,8 +14,8 @@ def said(*appended: Appended) -> Appends:
 
 def test_of_no_append_nothing_is_known():
     closing = Appended(OffsetRange(5, 5), 0, None, 4, has_offset=True, resolved=True)
-    assert said(closing) == NOTHING_SAID == Appends(None, None, None, None, None)
-    assert NOTHING_SAID.has_timestamp is None
+    assert said(closing) == NO_TOTALS == Appends(None, None, None, None, None)
+    assert NO_TOTALS.has_timestamp is None
     assert said(CHUNK, closing) == said(CHUNK)
 
 

@@ -51,7 +51,7 @@ ConditionalLogError
     ChunkDamagedError CHUNK_DAMAGED
     UnreadableRecordError UNREADABLE_RECORD
     StorageError STORAGE
-      NotTakenError
+      NotStoredError
       TransactionEndedError
       UndecidedError
 """
@@ -171,7 +171,9 @@ def test_each_error_is_found_again(kind: ErrorKind):
 
 
 def test_an_error_of_a_backend_is_found_by_its_kind():
-    text = f"{SPARK_PREFIXES['task']}spark_cas.log.kafka.client.error_text.NotGivenError: [STORAGE] not permitted."
+    text = (
+        f"{SPARK_PREFIXES['task']}spark_cas.log.kafka.client.error_text.NotAvailableError: [STORAGE] not permitted."
+    )
     found = error_from_text(text)
     assert type(found) is errors.StorageError
     assert found.message == "not permitted."

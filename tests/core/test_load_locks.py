@@ -69,4 +69,4 @@ def test_foreign_text_is_rejected(text):
 
 
 def test_a_person_reads_which_partitions_it_is():
-    assert lock("a", 0, 1, 2, 7).told_partitions == "0 to 2, 7"
+    assert lock("a", 0, 1, 2, 7).partitions_text == "0 to 2, 7"

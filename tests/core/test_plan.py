@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.core.append_totals import NOTHING_SAID, Appends
+from spark_cas.core.append_totals import NO_TOTALS, Appends
 from spark_cas.core.errors import JobMismatchError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import (
@@ -306,7 +306,7 @@ def test_completion_of_an_earlier_version_has_no_appends():
     fields = json.loads(to_json(done))
     del fields["partitions"][0]["appends"]
     assert completion_from_json(json.dumps(fields)) == done
-    assert done.partitions[0].appends == NOTHING_SAID
+    assert done.partitions[0].appends == NO_TOTALS
 
 
 def stored_without(value: Plan | Progress, *names: str) -> str:

@@ -81,7 +81,7 @@ class Driver:
         self, source: str, log: Path | str, *, order_by: tuple[str, ...] = (), restless: bool = False, **options: str
     ) -> None:
         """Begin a write with small chunks; the same arguments begin the same write."""
-        defaults = {"partitions": str(PARTITIONS), "maxRecordsPerChunk": str(CHUNK), "fencedWaitMs": "20000"}
+        defaults = {"partitions": str(PARTITIONS), "maxRecordsPerChunk": str(CHUNK), "fencedRetryWaitMs": "20000"}
         order = {
             "state": (),
             "input": source,

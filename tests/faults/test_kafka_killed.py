@@ -89,7 +89,7 @@ def test_every_row_is_stored_once_in_order_after_each_kill(
     killed_workers = 0
 
     def begin() -> None:
-        driver.begin(source, address, job="load", maxRecordsPerChunk=str(CHUNK), fencedWaitMs="2000")
+        driver.begin(source, address, job="load", maxRecordsPerChunk=str(CHUNK), fencedRetryWaitMs="2000")
 
     begin()
     for _ in range(DRIVERS_KILLED):

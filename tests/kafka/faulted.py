@@ -57,7 +57,7 @@ def spec_of(address: str, topic: str, *, request_seconds: float = _REQUEST_SECON
         topic,
         prefix=topic,
         client_options=tuple(given.items()),
-        claim_timeout_ms=12 * milliseconds,
+        open_transaction_wait_ms=12 * milliseconds,
         transaction_timeout_ms=6 * milliseconds,
     )
 

@@ -156,7 +156,7 @@ def test_a_refused_append_keeps_no_reader_waiting(secured, spec):
         number += 1
         with KafkaLog(spec) as log, refused_soon():
             run_job(log, f"job-{number}", TEN)
-        with KafkaLog(KafkaSpec(secured.open, spec.topic, spec.prefix, claim_timeout_ms=5_000)) as other:
+        with KafkaLog(KafkaSpec(secured.open, spec.topic, spec.prefix, open_transaction_wait_ms=5_000)) as other:
             end_offset = other.bounds(0).end_offset
     assert end_offset > 0
 

@@ -35,7 +35,7 @@ def log(broker):
 @pytest.fixture
 def busy(monkeypatch):
     """Partitions that appear to have concurrent appends at every check."""
-    monkeypatch.setattr(end_offsets, "at_rest", lambda *_: None)
+    monkeypatch.setattr(end_offsets, "stable_ends", lambda *_: None)
 
 
 def between(monkeypatch, happens):

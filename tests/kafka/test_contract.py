@@ -27,7 +27,9 @@ class OnKafka:
 
     @pytest.fixture
     def new_backend(self, broker: KafkaBroker) -> NewBackend:
-        return lambda: KafkaLog(KafkaSpec(broker.bootstrap, f"t-{uuid.uuid4().hex[:12]}", claim_timeout_ms=20_000))
+        return lambda: KafkaLog(
+            KafkaSpec(broker.bootstrap, f"t-{uuid.uuid4().hex[:12]}", open_transaction_wait_ms=20_000)
+        )
 
     def reopen(self, backend: Backend) -> Backend:
         assert isinstance(backend, KafkaLog)

@@ -8,7 +8,7 @@ import pytest
 from spark_cas.core.errors import StorageError
 from spark_cas.core.guarantee import EXACTLY_ONCE, IDEMPOTENT, REQUESTED, REQUIRED
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.client.error_text import NotGivenError
+from spark_cas.log.kafka.client.error_text import NotAvailableError
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.contract.blind import run_blind
 from tests.kafka.clients import append, committed_values, create_topic
@@ -43,7 +43,7 @@ def spec_on(broker) -> KafkaSpec:
 def test_too_few_brokers_for_an_internal_topic_are_reported_soon(alone):
     broker, setting = alone
     began = time.monotonic()
-    with KafkaLog(spec_on(broker)) as log, pytest.raises(NotGivenError) as refused:
+    with KafkaLog(spec_on(broker)) as log, pytest.raises(NotAvailableError) as refused:
         log.preflight(idempotence=REQUIRED)
     assert time.monotonic() - began < SECONDS
     assert setting in refused.value.message
@@ -111,5 +111,5 @@ def test_without_the_right_to_see_the_cause_the_deadline_holds_and_nothing_is_do
         secured.allow(least(topic, topic).values())
         with KafkaLog(spec) as log, pytest.raises(StorageError) as failed:
             log.preflight(idempotence=REQUESTED)
-    assert not isinstance(failed.value, NotGivenError)
+    assert not isinstance(failed.value, NotAvailableError)
     assert all(name in failed.value.message for name in SETTINGS.values())

@@ -21,7 +21,7 @@ def write(spec, writer):
 
 
 def test_no_increment_is_lost(broker, topic):
-    spec = KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000, transaction_timeout_ms=20_000)
+    spec = KafkaSpec(broker.bootstrap, topic, open_transaction_wait_ms=20_000, transaction_timeout_ms=20_000)
     with ProcessPoolExecutor(WRITERS, get_context("spawn")) as processes:
         for done in [processes.submit(write, spec, writer) for writer in range(WRITERS)]:
             done.result()

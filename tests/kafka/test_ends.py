@@ -61,7 +61,7 @@ def test_transaction_committed_between_two_reads_is_in_all_bounds(broker, monkey
         return (*first, *barriers(admin, ats[1:], timeout_seconds))
 
     monkeypatch.setattr(end_offsets, "barriers", one_after_the_other)
-    found = end_offsets.at_rest(admin, ats, SECONDS)
+    found = end_offsets.stable_ends(admin, ats, SECONDS)
     assert found
     assert [each.end_offset for each in found] == [2, 2], "a record and its marker"
 

@@ -52,7 +52,7 @@ def test_sleeping_writer_appends_nothing_after_a_threshold(broker, topic, step, 
 
 def test_foreign_open_transaction_is_waited_for(broker, topic):
     theirs = open_transaction(broker.bootstrap, topic, f"theirs/{topic}")
-    impatient = replace(spec_of(broker.bootstrap, topic), claim_timeout_ms=1_000)
+    impatient = replace(spec_of(broker.bootstrap, topic), open_transaction_wait_ms=1_000)
     with KafkaLog(impatient) as log, refused_soon() as refused:
         expand_log(log, 2)
     assert "a transaction has been open at offset 0" in str(refused.value)
@@ -191,7 +191,7 @@ def test_an_expansion_names_the_right_that_is_missing(secured, spec):
         ViewReader(selection, "offsets", (), OFFSETS).partitions()
     assert f"lacks an ACL: {on_topic('Read', spec.layouts_topic)} or " in str(refused.value)
     with SelectedLogs(selection) as logs:
-        begun = logs.in_layouts(logs.look(waiting=False), {})[spec.topic]
+        begun = logs.in_layouts(logs.read(waiting=False), {})[spec.topic]
         assert (begun.expansions, [*begun.bounds]) == ((), [0, 1])
     with KafkaLog(spec) as log:
         assert log.layouts(1).expansions == expansions == (Expansion(2, 2, (log.bounds(0).end_offset,)),)

@@ -28,7 +28,7 @@ def expecting(*offsets: int) -> ExpectedOffsets:
 
 
 def test_markers_and_aborted_records_are_no_conflict_but_a_later_record_is(broker, topic):
-    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, open_transaction_wait_ms=20_000)) as log:
         behind = append_foreign(log, 0, "x").range.base_offset + 1
         append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)
         end = log.bounds(0).end_offset
@@ -43,7 +43,7 @@ def test_markers_and_aborted_records_are_no_conflict_but_a_later_record_is(broke
 
 
 def test_gap_is_read_again_after_a_trim(broker, topic, monkeypatch):
-    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, open_transaction_wait_ms=20_000)) as log:
         behind = append_foreign(log, 0, "x").range.base_offset + 1
         append_foreign(log, 0, "y")
         bounds, looks = log.bounds(0), []
@@ -65,7 +65,7 @@ def test_gap_is_read_again_after_a_trim(broker, topic, monkeypatch):
 
 def test_gap_on_a_compacted_topic_counts_only_after_own_young_rows(broker):
     topic = create_topic(broker.bootstrap, cleanup_policy="compact", delete_retention_ms="86400000")
-    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, open_transaction_wait_ms=20_000)) as log:
         log.create(1)  # the topic exists; wait until the brokers know it
         behind = append_foreign(log, 0, "x").range.base_offset + 1
         with pytest.raises(ConflictError, match="Nothing was appended"):
@@ -78,7 +78,7 @@ def test_gap_on_a_compacted_topic_counts_only_after_own_young_rows(broker):
 
 
 def test_old_job_is_advised_to_check_for_own_rows(broker, topic):
-    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, open_transaction_wait_ms=20_000)) as log:
         log.record_plan(replace(plan_of(log, "old"), named=(0,), pinned_at_ms=1))
         append_foreign(log, 0, "whose?")
         with pytest.raises(ConflictError, match="Check first whether the new records are those of the job"):
@@ -86,7 +86,7 @@ def test_old_job_is_advised_to_check_for_own_rows(broker, topic):
 
 
 def test_append_during_an_unchecked_claim_is_no_lost_ledger(broker, topic, monkeypatch):
-    spec = KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)
+    spec = KafkaSpec(broker.bootstrap, topic, open_transaction_wait_ms=20_000)
     with KafkaLog(spec) as log, KafkaLog(spec) as other:
         plan = pin_plan(log, "job", ExpectedOffsets("none"))
         found = end_offsets.bounds_to_high_watermark

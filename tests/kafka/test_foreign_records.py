@@ -175,7 +175,7 @@ def test_state_verification_and_writes_by_key_pass_unusual_records(spec, spark):
 
 def test_open_transaction_of_another_producer_is_reported_by_readers_and_writers(broker, topic):
     other = open_transaction(broker.bootstrap, topic, f"other-{topic}")
-    with KafkaLog(KafkaSpec(broker.bootstrap, topic, prefix=topic, claim_timeout_ms=1_000)) as log:
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, prefix=topic, open_transaction_wait_ms=1_000)) as log:
         with pytest.raises(UndecidedError, match="open at offset 0"):
             values_in(log, 0)
         with pytest.raises(UndecidedError, match="open at offset 0"):
@@ -212,7 +212,7 @@ def commit_foreign(spec, job, metadata):
         try:
             member.commit(offsets=[TopicPartition(spec.topic, 0, 5, *optional)], asynchronous=False)
         except KafkaException as error:
-            if not passes(error.args[0].code(), met=True):
+            if not passes(error.args[0].code(), reached=True):
                 raise
             return False
         return True

@@ -18,7 +18,7 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import broker_preflight as preflight_module
 from spark_cas.log.kafka.append import at_least_once
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError, plain_error
+from spark_cas.log.kafka.client.error_text import NotAvailableError, NotPermittedError, plain_error
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.client.sending import Sending
@@ -148,11 +148,11 @@ def test_exactly_once_job_continues_so_or_fails(secured, spec):
 def test_brokers_that_are_too_old_do_not_give_it():
     """The test does not run such brokers. It uses their error codes, and the topic id that they report."""
     for code in (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE):
-        assert isinstance(plain_error(KafkaException(KafkaError(code)), "trying"), NotGivenError)
-    with pytest.raises(NotGivenError):
+        assert isinstance(plain_error(KafkaException(KafkaError(code)), "trying"), NotAvailableError)
+    with pytest.raises(NotAvailableError):
         preflight_module._require_id(SimpleNamespace(name="flights", topic_id="A" * 22))  # type: ignore[arg-type]
     busy = plain_error(KafkaException(KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT)), "trying")
-    assert not isinstance(busy, NotGivenError | NotPermittedError)
+    assert not isinstance(busy, NotAvailableError | NotPermittedError)
 
 
 @pytest.mark.parametrize("guarantee", [IDEMPOTENT, AT_LEAST_ONCE])
@@ -162,7 +162,7 @@ def test_a_request_whose_reply_was_lost(monkeypatch, proxied, proxied_topic, gua
     with KafkaLog(spec) as log:
         lost = proxied.proxy.add(Fault.DROP_RESPONSE, Api.PRODUCE, where=naming(proxied_topic))
         (result,) = run_blind(log, {0: ["a", "b"]}, guarantee)
-        lost.met.wait(SECONDS)
+        lost.reached.wait(SECONDS)
     found = committed_values(proxied.direct, proxied_topic)
     assert found == ["a", "b"] * (1 if guarantee == IDEMPOTENT else 2)
     assert (result.progress.rows, result.guarantee) == (2, guarantee)

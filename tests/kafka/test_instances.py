@@ -288,7 +288,7 @@ def test_next_claim_uses_the_topic_metadata_of_an_append(broker, topic, monkeypa
         job.must_append("a")
         monkeypatch.setattr(log._admin, "_told", {})
         job.must_append("b")
-        assert log._admin.told_just_now(topic) == (plan.log_id, 1)
+        assert log._admin.cached_topic(topic) == (plan.log_id, 1)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ the guide (docs/streaming/structured-streaming-kafka-integration.md, "Kafka Spec
 import pytest
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.settings.unused import tell
+from spark_cas.log.kafka.settings.unused import log_ignored
 from spark_cas.options.document import render
 from spark_cas.options.parse import parse_read, parse_route, parse_write
 
@@ -86,7 +86,7 @@ LIMITED = "known to be safe"
 @pytest.fixture(autouse=True)
 def told_anew(monkeypatch):
     monkeypatch.delenv("SPARK_CAS_CONF", raising=False)
-    tell.cache_clear()
+    log_ignored.cache_clear()
 
 
 def page_of_settings():

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 def test_on_a_compacted_topic_an_old_claim_proves_nothing(broker):
     topic = create_topic(broker.bootstrap, cleanup_policy="compact", delete_retention_ms="86400000")
-    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, open_transaction_wait_ms=20_000)) as log:
         ordinary = Producer({"bootstrap.servers": broker.bootstrap})
         for key in ("x", "y"):
             ordinary.produce(topic, key, key, partition=0, timestamp=TIME_MS)
@@ -48,7 +48,7 @@ def test_an_aborted_record_ahead_of_now_is_no_evidence_of_age(broker):
     aborting.produce(topic, "y", "y", partition=0, timestamp=clock.now_ms() + 1_800_000)
     assert aborting.flush(SECONDS) == 0
     aborting.abort_transaction(SECONDS)
-    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, open_transaction_wait_ms=20_000)) as log:
         end, marker = log.bounds(0).end_offset, 2
         outcome = append_once(log, 0, table_of("k"), job="job", expected_offset=marker, compare="key")
         assert outcome == KeyConflict(0, "k", marker, None, end)

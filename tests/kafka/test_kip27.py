@@ -39,7 +39,7 @@ ROUNDS = 80
 
 @pytest.fixture
 def spec(broker, topic):
-    return KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000, transaction_timeout_ms=20_000)
+    return KafkaSpec(broker.bootstrap, topic, open_transaction_wait_ms=20_000, transaction_timeout_ms=20_000)
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_unchecked_writers_share_a_partition_without_fencing_each_other(spec):
 
 
 def test_another_system_s_open_transaction_is_waited_for_and_then_named(broker, spec, topic):
-    hurried = replace(spec, claim_timeout_ms=1_000)
+    hurried = replace(spec, open_transaction_wait_ms=1_000)
     with KafkaLog(hurried) as log:
         plan = plan_of(log, "checked")
         unchecked = plan_of(log, "unchecked", "none")

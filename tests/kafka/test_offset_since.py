@@ -221,6 +221,6 @@ def test_a_lookup_costs_one_round_trip_and_one_fetch(proxied):
         lookups = proxied.proxy.add(Fault.WATCH, Api.LIST_OFFSETS, times=None, where=of_client(topic))
         fetches = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None, where=before_the_end)
         assert log.offset_since(0, TIME_MS + 5) == 4
-        assert lookups.seen == 3, "for the time, the start and the end, sent together"
-        assert fetches.seen == 1
+        assert lookups.known == 3, "for the time, the start and the end, sent together"
+        assert fetches.known == 1
         assert log.offset_since(0, clock.now_ms() - 3_600_000) is None

@@ -55,7 +55,7 @@ def append(spec: KafkaSpec, records: pa.RecordBatch, limits: ChunkLimits = ROOMY
     """Append records as a job, and return the number of appended rows."""
     with KafkaLog(spec) as log:
         plan = pin_plan(log, "job", ExpectedOffsets.parse("end"))
-        results = load_rows(log, plan, [(0, records)], task="t", limits=limits, fenced_wait_seconds=1.0)
+        results = load_rows(log, plan, [(0, records)], task="t", limits=limits, fenced_retry_wait_seconds=1.0)
         return sum(result.progress.rows for result in results)
 
 
@@ -151,7 +151,7 @@ def test_a_record_that_the_broker_rejects_is_named(broker, compression):
         append(spec, batch(*before, {"value": noise(50_001)}, {"value": b"last"}))
     assert f"row {len(before)} of partition 0 " in rejected.value.message
     assert f"max.message.bytes of topic {spec.topic} is 20000" in rejected.value.message
-    with KafkaLog(replace(spec, claim_timeout_ms=5_000)) as log:
+    with KafkaLog(replace(spec, open_transaction_wait_ms=5_000)) as log:
         log.bounds(0)  # waits for open transactions, of which none may be left
 
 

@@ -210,15 +210,15 @@ def test_reports_of_earlier_records_are_ignored(topic, producer, times):
 @pytest.mark.parametrize("rows", [1, 3 * SLICE_ROWS])
 def test_records_without_a_timestamp_get_a_reported_one(broker, topic, producer, rows):
     sent = send(producer, topic, records(*({"timestamp": None} for _ in range(rows))))
-    assert {each.timestamp()[1] for each in messages(broker.bootstrap, topic)} == {sent.given_ms}
+    assert {each.timestamp()[1] for each in messages(broker.bootstrap, topic)} == {sent.explicit_ms}
     assert abs(time.time() * 1000 - TIME_MS) > 3_600_000, "otherwise the next line checks nothing"
-    assert sent.given_ms == TIME_MS or abs(time.time() * 1000 - (sent.given_ms or 0)) < 60_000
+    assert sent.explicit_ms == TIME_MS or abs(time.time() * 1000 - (sent.explicit_ms or 0)) < 60_000
 
 
 def test_record_without_a_timestamp_gets_that_of_the_chunk(broker, topic, producer):
     sent = send(producer, topic, records({"timestamp": None}, {"timestamp": 7}))
     assert [each.timestamp()[1] for each in messages(broker.bootstrap, topic)] == [TIME_MS, 7]
-    assert sent.given_ms == TIME_MS
+    assert sent.explicit_ms == TIME_MS
 
 
 def test_a_slice_of_a_table_is_sent_and_no_row_beside_it(broker, topic, producer):
@@ -281,16 +281,16 @@ def test_values_are_held_until_they_were_sent(broker, topic, producer, times):
 
 
 def test_values_are_let_go_of_once_they_were_sent(topic, producer):
-    def at_rest():
+    def stable_ends():
         producer.client.poll(0)  # the client may log a line after the last report
         return not len(producer.client)
 
     send(producer, topic, records({"value": b"first"}))
-    wait_until(at_rest, SECONDS, lambda: "the queue is not empty")
+    wait_until(stable_ends, SECONDS, lambda: "the queue is not empty")
     before = pa.total_allocated_bytes()
     producer.begin()
     send(producer, topic, records(*({"value": bytes(1_000)} for _ in range(1_000))))
-    wait_until(at_rest, SECONDS, lambda: "the queue is not empty")
+    wait_until(stable_ends, SECONDS, lambda: "the queue is not empty")
     assert pa.total_allocated_bytes() == before
 
 
@@ -323,9 +323,9 @@ def test_running_call_is_not_the_cause_of_a_broken_transaction(proxied, proxied_
     producer.begin()
     held = proxied.proxy.add(Fault.HOLD_REQUEST, Api.ADD_OFFSETS_TO_TXN)
     adding = producer.adding([TopicPartition(proxied_topic, 0, 0)], "group", member)
-    held.met.wait(SECONDS)
+    held.reached.wait(SECONDS)
     late = KafkaError(KafkaError._TIMED_OUT)
-    assert producer.what_broke(late) is late
+    assert producer.root_cause(late) is late
     held.release()
     adding.result()
     member.close()

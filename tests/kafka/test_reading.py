@@ -113,7 +113,7 @@ def test_read_fetches_no_more_after_its_last_records(proxied):
     time.sleep(STILL_SECONDS)  # a fetch may be in flight
     asked = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None, where=of_client(topic))
     time.sleep(STILL_SECONDS)
-    assert not asked.met.has_come
+    assert not asked.reached.has_come
     assert list(rows) == []
 
 
@@ -130,7 +130,7 @@ def test_nor_where_its_last_offset_is_that_of_a_marker(proxied):
     time.sleep(STILL_SECONDS)
     asked = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None, where=of_client(topic))
     time.sleep(STILL_SECONDS)
-    assert not asked.met.has_come
+    assert not asked.reached.has_come
     assert list(rows) == []
 
 
@@ -148,7 +148,7 @@ def test_short_read_that_ends_after_aborted_records_fetches_no_more(proxied):
     time.sleep(STILL_SECONDS)
     asked = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None, where=of_client(topic))
     time.sleep(STILL_SECONDS)
-    assert not asked.met.has_come
+    assert not asked.reached.has_come
     assert first + sum(batch.num_rows for _, batch in rows) == 200
 
 
@@ -199,7 +199,7 @@ def test_a_read_is_checked_while_its_records_are_on_their_way(proxied):
     checked: list[bool] = []
 
     def check() -> None:
-        wait_until(lambda: asked.met.has_come, SECONDS, lambda: "no fetch request was sent")
+        wait_until(lambda: asked.reached.has_come, SECONDS, lambda: "no fetch request was sent")
         checked.append(True)
 
     rows = read_with_gaps(readers, TopicPartition(topic, 0), OffsetRange(0, 1), ("value",), check)
@@ -395,7 +395,7 @@ def test_removed_range_is_reported(producer, spec, readers):
 
 def test_timeout_of_a_reader_does_not_mention_appends(broker, topic):
     other = open_transaction(broker.bootstrap, topic, f"other-{topic}")
-    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=1_000)) as log:
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, open_transaction_wait_ms=1_000)) as log:
         with pytest.raises(StorageError, match="a transaction has been open at offset 0") as raised:
             log.bounds(0)
         assert "appended" not in raised.value.message
@@ -489,7 +489,7 @@ def test_a_consumer_whose_read_was_left_or_failed_is_not_used_again(producer, sp
 
 
 def test_consumer_with_statistics_is_not_kept(readers, opened):
-    with readers.taken(readers.spec.topic, scanning=False, statistics=lambda _: None):
+    with readers.borrow(readers.spec.topic, scanning=False, statistics=lambda _: None):
         pass
     assert list(map(is_closed, opened)) == [True]
 

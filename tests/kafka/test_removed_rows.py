@@ -47,7 +47,7 @@ def append_old(log: KafkaLog, job: str) -> tuple[Plan, tuple[PartitionResult, ..
     """Append ten rows of 1970, without completing the job."""
     rows = pa.RecordBatch.from_pylist([{"key": b"k", "value": b"v", "timestamp": 1}] * 10, schema=RECORDS)
     plan = pin_plan(log, job, ExpectedOffsets.parse("none"))
-    return plan, load_rows(log, plan, [(0, rows)], task="t", limits=LIMITS, fenced_wait_seconds=1.0)
+    return plan, load_rows(log, plan, [(0, rows)], task="t", limits=LIMITS, fenced_retry_wait_seconds=1.0)
 
 
 def test_rows_that_retention_removed_are_reported(conf):

@@ -35,16 +35,16 @@ def rows_with(row: dict[str, object]) -> pa.RecordBatch:
 
 def load(log: KafkaLog, rows: pa.RecordBatch) -> None:
     plan = pin_plan(log, "job", ExpectedOffsets.parse("end"))
-    load_rows(log, plan, [(0, rows)], task="t", limits=LIMITS, fenced_wait_seconds=1.0)
+    load_rows(log, plan, [(0, rows)], task="t", limits=LIMITS, fenced_retry_wait_seconds=1.0)
 
 
 def load_atomically(log: KafkaLog, rows: pa.RecordBatch) -> None:
     plan = pin_plan(log, "job", ExpectedOffsets.parse("end"), whole=True)
 
     def append():
-        return load_rows(log, plan, [(0, rows)], task="t", limits=LIMITS, fenced_wait_seconds=1.0)
+        return load_rows(log, plan, [(0, rows)], task="t", limits=LIMITS, fenced_retry_wait_seconds=1.0)
 
-    in_one_transaction(log, plan, append, fenced_wait_seconds=1.0)
+    in_one_transaction(log, plan, append, fenced_retry_wait_seconds=1.0)
 
 
 def blindly(guarantee: str) -> Callable[[KafkaLog, pa.RecordBatch], None]:

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def log(broker, topic):
-    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as opened:
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, open_transaction_wait_ms=20_000)) as opened:
         yield opened
 
 

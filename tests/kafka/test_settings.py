@@ -14,7 +14,7 @@ from spark_cas.log.kafka.settings.refused import REFUSALS, reason_against
 from spark_cas.log.kafka.settings.secrets import resolve
 from spark_cas.log.kafka.settings.translate import ALLOWED, for_client, librdkafka_settings
 from spark_cas.log.kafka.settings.transport import check_transport
-from spark_cas.log.kafka.settings.unused import UNUSED, holds_instead, tell
+from spark_cas.log.kafka.settings.unused import UNUSED, holds_instead, log_ignored
 
 CANARY = "canary\\\"'=;"  # unquoted, it is not a valid value of any setting or login
 NOBODY = "127.0.0.1:1"
@@ -279,7 +279,7 @@ def test_harmless_setting_is_accepted_and_reported(name, value, instead):
 
 
 def test_setting_without_effect_is_reported_once_without_its_value(caplog):
-    tell.cache_clear()
+    log_ignored.cache_clear()
     for _ in range(2):
         parse_kafka_url("kafka://a:9092/flights", {"Group.Id": CANARY, "batch.size": "1"})
     told = [each.getMessage() for each in caplog.records]

@@ -24,7 +24,7 @@ class NodeProcess:
         self._process = subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True)
         assert self._process.stdin
         assert self._process.stdout
-        self._told, self._said = self._process.stdin, self._process.stdout
+        self._reported, self._totals = self._process.stdin, self._process.stdout
         self._lines: Queue[str] = Queue()
         Thread(target=self._read, daemon=True).start()
 
@@ -33,8 +33,8 @@ class NodeProcess:
         return self
 
     def say(self, *words):
-        self._told.write(" ".join(words) + "\n")
-        self._told.flush()
+        self._reported.write(" ".join(words) + "\n")
+        self._reported.flush()
 
     def line(self):
         """Return the next line of output; empty after the process has died."""
@@ -43,9 +43,9 @@ class NodeProcess:
     def ask(self, *words):
         """Send a command, and return all lines of its output."""
         self.say(*words)
-        return self.rest()
+        return self.release()
 
-    def rest(self):
+    def release(self):
         """Return the lines up to the end of the command's output, or of the process."""
         return list(iter(lambda: self.line() or "done", "done"))
 
@@ -60,10 +60,10 @@ class NodeProcess:
     def close(self):
         self.signal(signal.SIGCONT)
         self.kill()
-        self._told.close()
+        self._reported.close()
 
     def _read(self):
-        with self._said as said:
+        with self._totals as said:
             for line in said:
                 self._lines.put(line.strip())
         self._lines.put("")

@@ -55,10 +55,10 @@ def snapshot(log, tmp_path):
 
 
 @pytest.mark.parametrize("step", ["before_bounds", "before_read"])
-@pytest.mark.parametrize("look", [Follower.look, Follower.catch_up])
+@pytest.mark.parametrize("look", [Follower.read, Follower.catch_up])
 def test_deletion_compacted_during_a_stall_is_applied(log, snapshot, now, look, step):
     follower = Follower(log, 0, snapshot)
-    follower.look()
+    follower.read()
     assert snapshot.get(b"k").value is not None
     append_foreign(log, 0, "x")
 
@@ -81,9 +81,9 @@ def test_reads_slower_than_the_retention_of_deletions_fail(log, snapshot, now):
     follower = Follower(log, 0, snapshot)
     for _ in range(2):
         with pytest.raises(StorageError, match="takes longer than the log keeps a deletion"):
-            follower.look()
+            follower.read()
     log.before_read = lambda: None
-    follower.look()
+    follower.read()
     assert snapshot.get(b"k").value is not None
 
 

@@ -44,7 +44,7 @@ def killed_in_a_flood(node, prefix):
     node.say("flood", prefix, str(FLOOD))
     acknowledged = [node.line() for _ in range(BEFORE)]
     node.kill()
-    return acknowledged + node.rest()
+    return acknowledged + node.release()
 
 
 @pytest.mark.parametrize("address", ["directory", pytest.param("kafka", marks=KAFKA)], indirect=True)
@@ -78,8 +78,8 @@ def test_thawed_leader_returns_and_writes_nothing_old(address, tmp_path):
         b.ask("put", "key", "new")
         a.say("get", "key")
         a.signal(signal.SIGCONT)
-        *told, refused = a.rest()
+        *told, refused = a.release()
         assert refused == "NOT_LEADER b"
-        assert a.rest() == ["NOT_LEADER b"]
+        assert a.release() == ["NOT_LEADER b"]
         assert b.ask("get", "key") == ["new"]
     assert_each_is_there_once(address, acknowledged + told)

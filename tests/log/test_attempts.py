@@ -149,7 +149,7 @@ def test_a_load_that_took_longer_than_the_patience_is_tried_again_all_the_same(l
         return ()
 
     plan = pin_plan(log, "job", END, whole=True)
-    assert in_one_transaction(log, plan, append, fenced_wait_seconds=1.0) == ()
+    assert in_one_transaction(log, plan, append, fenced_retry_wait_seconds=1.0) == ()
     assert len(tries) == 2
 
 
@@ -186,5 +186,5 @@ def test_stalled_run_checks_again_for_a_commit_of_another(log, clock):
         return found
 
     log.entry = meanwhile
-    assert in_one_transaction(log, plan, append, fenced_wait_seconds=30) == ()
+    assert in_one_transaction(log, plan, append, fenced_retry_wait_seconds=30) == ()
     assert len(tries) == 2

@@ -12,7 +12,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.objects import ObjectLog
-from spark_cas.log.open import for_a_look, open_log, parse_address
+from spark_cas.log.open import open_log, parse_address, with_short_timeout
 from spark_cas.log.spec import LogSpec
 
 ROOT = Path(__file__).parents[2]
@@ -48,14 +48,17 @@ def test_a_spec_is_the_same_after_a_round_trip():
 
 
 def test_read_only_access_has_shorter_timeouts():
-    look, patient = for_a_look(TOPIC, 10), for_a_look(TOPIC, 10**9)
+    look, patient = with_short_timeout(TOPIC, 10), with_short_timeout(TOPIC, 10**9)
     assert isinstance(look, KafkaSpec)
     assert isinstance(patient, KafkaSpec)
-    assert (look.patience_seconds, look.claim_timeout_ms, look.url) == (0.01, 10, TOPIC.url)
-    assert (patient.patience_seconds, patient.claim_timeout_ms) == (TOPIC.patience_seconds, TOPIC.claim_timeout_ms)
+    assert (look.patience_seconds, look.open_transaction_wait_ms, look.url) == (0.01, 10, TOPIC.url)
+    assert (patient.patience_seconds, patient.open_transaction_wait_ms) == (
+        TOPIC.patience_seconds,
+        TOPIC.open_transaction_wait_ms,
+    )
     path = LogSpec.parse("/data/flights")
-    assert for_a_look(path, 10) == replace(path, patience_ms=10)
-    assert for_a_look(path, 10**9) == path
+    assert with_short_timeout(path, 10) == replace(path, patience_ms=10)
+    assert with_short_timeout(path, 10**9) == path
 
 
 def loads_kafkas_client(statement):

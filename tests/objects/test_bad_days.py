@@ -165,7 +165,7 @@ def test_closed_port_is_retried_if_the_store_was_reached_before(s3, met_by):
     # If the store has never answered, the client assumes that the address is wrong.
     assert "retried" not in caught.value.message
     if met_by == "the driver":
-        log = ObjectLog(replace(spec, met=True))
+        log = ObjectLog(replace(spec, reached=True))
     opened = threading.Event()
 
     def open_again() -> None:

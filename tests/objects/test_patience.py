@@ -9,7 +9,7 @@ import pytest
 
 from spark_cas.core.errors import OptionError, StorageError
 from spark_cas.log.objects.store import _request_timeout, open_store
-from spark_cas.log.objects.store_errors import NobodyThereError, NotNowError
+from spark_cas.log.objects.store_errors import NoServerError, NotNowError
 from spark_cas.log.spec import LogSpec
 from tests.objects.places import flaky_log
 from tests.support.writing import JobWriter, append_foreign, plan_of, table_of
@@ -66,7 +66,7 @@ def test_inconsistent_options_are_reported(url, options, monkeypatch):
     assert "canary" not in str(refused.value)
 
 
-@pytest.mark.parametrize("kind", [NotNowError, NobodyThereError])
+@pytest.mark.parametrize("kind", [NotNowError, NoServerError])
 def test_transient_error_survives_a_pickle(kind):
     error = pickle.loads(pickle.dumps(kind("reading: silent. Wait.", "silent")))  # noqa: S301 - our own
     assert (type(error), error.message, error.why) == (kind, "reading: silent. Wait.", "silent")

@@ -156,19 +156,19 @@ def test_durations(seconds, text):
 
 class FakeStages(StageWatch):
     def __init__(self, *seen):
-        self.seen = list(seen)
+        self.known = list(seen)
 
     def stages(self):
-        return self.seen.pop(0) if len(self.seen) > 1 else self.seen[0]
+        return self.known.pop(0) if len(self.known) > 1 else self.known[0]
 
 
 class FakeLedger(LedgerWatch):
     def __init__(self, *rows, silent=None):
-        self.seen = list(rows)
+        self.known = list(rows)
         self.silent = silent
 
     def rows(self):
-        return self.seen.pop(0)
+        return self.known.pop(0)
 
     def waiting(self):
         return self.silent

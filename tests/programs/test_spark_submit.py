@@ -32,7 +32,7 @@ COMMANDS = {text.split()[0]: f"submit jobs/{text}" for text in RUN_PROGRAMS.spli
 
 LAST_LINES = {
     "bulk_load.py": '"status": "complete", "rows": 100, "null_keys": 0}',
-    "verify_log.py": '{"status": "same", "wanted_rows": 100, "found_rows": 100, ',
+    "verify_log.py": '{"status": "same", "expected_rows": 100, "actual_rows": 100, ',
     "bootstrap_state.py": '{"status": "complete", "rows": 7, ',
     "stream_copy.py": '{"status": "copied", "job": "flights-copy", "rows": 100, ',
     "expand_partitions.py": "flights now has 8 partitions, layout epoch 1",

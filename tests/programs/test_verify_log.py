@@ -44,17 +44,17 @@ def test_a_log_holds_what_was_written_to_it_and_nothing_else_is_the_same(spark, 
     df = df.withColumn("headers", sf.lit(None).cast(RECORDS_AND_HEADERS["headers"].dataType))
     write(df, options, order_by=["at"])
     found = verify_log(df, options, order_by=["at"])
-    assert (found.holds, found.wanted_rows, found.found_rows, found.out_of_order) == (True, 220, 220, 0)
-    assert found.wanted_digest == found.found_digest
+    assert (found.holds, found.expected_rows, found.actual_rows, found.out_of_order) == (True, 220, 220, 0)
+    assert found.expected_digest == found.actual_digest
     assert found.differences == ()
 
     once = df.dropDuplicates(["at"])
     changed = once.withColumn("value", sf.when(sf.col("at") == 33, "other").otherwise(sf.col("value")))
     found = verify_log(changed, options, first=1)
     assert (found.missing, found.unexpected, found.out_of_order) == (1, 21, None)
-    assert found.wanted_digest != found.found_digest
+    assert found.expected_digest != found.actual_digest
     unexpected, missing = found.differences
-    assert (unexpected.kind, unexpected.wanted, unexpected.found) == ("unexpected", 1, 2)
+    assert (unexpected.kind, unexpected.expected, unexpected.actual) == ("unexpected", 1, 2)
     assert missing == Difference("missing", b"k3", b"other", None, None, 1, 0)
     later = df.withColumn("timestamp", sf.col("timestamp") + sf.expr("INTERVAL 1 MILLISECOND"))
     assert found_in(later, options) == (220, 220, None)
@@ -74,16 +74,18 @@ def test_each_copy_counts_and_the_first_differences_are_the_first(spark, options
     df = df.withColumn("headers", headers)
     write(df, options)
     same = verify_log(df, options)
-    assert same.wanted_digest == same.found_digest == verify_log(df.orderBy(sf.desc("key")), options).wanted_digest
+    assert (
+        same.expected_digest == same.actual_digest == verify_log(df.orderBy(sf.desc("key")), options).expected_digest
+    )
 
     thrice = verify_log(df.unionAll(df.where("key = 'a'").limit(1)), options)
-    assert (thrice.missing, thrice.unexpected, thrice.found_digest) == (1, 0, same.found_digest)
-    assert thrice.wanted_digest != same.wanted_digest
+    assert (thrice.missing, thrice.unexpected, thrice.actual_digest) == (1, 0, same.actual_digest)
+    assert thrice.expected_digest != same.expected_digest
     (missing,) = thrice.differences
-    assert (missing.kind, missing.key, missing.wanted, missing.found) == ("missing", b"a", 3, 2)
+    assert (missing.kind, missing.key, missing.expected, missing.actual) == ("missing", b"a", 3, 2)
     assert None not in (missing.partition, missing.offset)
     once = verify_log(df.dropDuplicates(["key"]), options)
-    assert (once.missing, once.unexpected, once.wanted_digest != same.wanted_digest) == (0, 1, True)
+    assert (once.missing, once.unexpected, once.expected_digest != same.expected_digest) == (0, 1, True)
     assert found_in(df.withColumn("headers", sf.array(headers[0], headers[0])), options) == (5, 5, None)
 
     others = spark.createDataFrame([(key, "v") for key in "zyxw"], "key STRING, value STRING")
@@ -155,7 +157,7 @@ def test_the_program_says_what_differs(spark, tmp_path, path, capsys):
         return code, json.loads(out.splitlines()[-1]), told
 
     code, result, told = run()
-    assert (code, result["status"], result["wanted_digest"]) == (0, "same", result["found_digest"])
+    assert (code, result["status"], result["expected_digest"]) == (0, "same", result["actual_digest"])
     assert "exactly these 50 rows" in told
     with open_log(path) as log:
         append_foreign(log, 1, "foreign\n\x1b")

@@ -172,7 +172,7 @@ def test_a_bootstrap_while_a_writer_runs_is_the_prefix_at_its_bound(spark, addre
 @pytest.mark.kafka
 def test_somebodys_open_transaction_is_waited_for_and_then_named(spark, broker):
     topic = clients.create_topic(broker.bootstrap)
-    options = {"kafka.bootstrap.servers": broker.bootstrap, "Topic": topic, "claimTimeoutMs": 700}
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "Topic": topic, "openTransactionWaitMs": 700}
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"open/{topic}"})
     producer.init_transactions(clients.SECONDS)
     producer.begin_transaction()
@@ -182,7 +182,7 @@ def test_somebodys_open_transaction_is_waited_for_and_then_named(spark, broker):
         bootstrap(spark, options)
     ended = threading.Timer(1.0, producer.commit_transaction, [clients.SECONDS])
     ended.start()
-    found = bootstrap(spark, {**options, "claimTimeoutMs": 60_000})
+    found = bootstrap(spark, {**options, "openTransactionWaitMs": 60_000})
     ended.join()
     admin = clients.admin_of(broker.bootstrap)
     admin.create_partitions([NewPartitions(topic, 2)])[topic].result(clients.SECONDS)

@@ -15,7 +15,7 @@ from spark_cas.core.errors import (
     LayoutChangedError,
     LogNotFoundError,
     NotRoutedError,
-    NotTakenError,
+    NotStoredError,
     OptionError,
     StorageError,
 )
@@ -193,7 +193,7 @@ def test_rows_that_were_routed_for_another_layout_are_refused(path):
         planned(path, old, idempotence="off")
 
 
-@pytest.mark.parametrize("error", [NotTakenError, StorageError])
+@pytest.mark.parametrize("error", [NotStoredError, StorageError])
 def test_permanently_rejected_rows_are_not_retried(path, monkeypatch, error):
     writer = planned(path, idempotence="off", maxRecordsPerChunk="2")
 

@@ -22,7 +22,7 @@ REQUEST_MS = 2000
 TIMES = {
     "kafka.request.timeout.ms": f"{REQUEST_MS}",
     "kafka.delivery.timeout.ms": f"{12 * REQUEST_MS}",
-    "claimTimeoutMs": f"{12 * REQUEST_MS}",
+    "openTransactionWaitMs": f"{12 * REQUEST_MS}",
 }
 TRANSACTION = {"transactionTimeoutMs": f"{6 * REQUEST_MS}"}
 STANDS_STILL_SECONDS = 6 * REQUEST_MS / 1000

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.settings.unused import tell
+from spark_cas.log.kafka.settings.unused import log_ignored
 from spark_cas.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, Verdict
 from spark_cas.options.option import READING, Scope
 from spark_cas.options.parse import parse_read, parse_read_stream, parse_route, parse_write
@@ -92,7 +92,7 @@ def test_documented_options_are_accepted(options, scopes):
     "log", [{"kafka.bootstrap.servers": "a:9092", "topic": "flights"}, {"path": "/logs/flights"}]
 )
 def test_documented_options_without_effect_are_reported_once(options, parse, log, caplog):
-    tell.cache_clear()
+    log_ignored.cache_clear()
     unused = [each for each in options if each.verdict is Verdict.NO_EFFECT]
     unused = [each for each in unused if not ("path" in log and each.name.startswith("kafka."))]
     given = {each.name.lower(): "read_committed" if "isolation" in each.name else "x" for each in unused}

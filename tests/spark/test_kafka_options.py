@@ -58,7 +58,7 @@ def test_brokers_and_topic_are_an_address():
 
 
 def test_every_option_of_a_topic_is_read():
-    times = {"claimtimeoutms": "5000", "transactiontimeoutms": "7000"}
+    times = {"opentransactionwaitms": "5000", "transactiontimeoutms": "7000"}
     more = {"idprefix": "team-a", **times, IN_FLIGHT: "3", "kafka.retry.backoff.ms": "5"}
     settings = (("max.in.flight", "3"), ("retry.backoff.ms", "5"))
     spec = parse_write({**TOPIC, **more}).spec
@@ -271,7 +271,7 @@ def test_invalid_topic_address_is_rejected(url):
         ({**TOPIC, "kafka.sasl.jaas.config": JAAS}, "kafka.security.protocol"),
         ({**TOPIC, **SASL, "kafka.sasl.mechanism": CANARY}, "kafka.sasl.mechanism"),
         ({**TOPIC, "idprefix": f"a/{CANARY}"}, "option idPrefix"),
-        ({**TOPIC, "claimtimeoutms": CANARY}, "claimTimeoutMs must be"),
+        ({**TOPIC, "opentransactionwaitms": CANARY}, "openTransactionWaitMs must be"),
         *(
             ({**TOPIC, IN_FLIGHT: each}, f"option {IN_FLIGHT} must be a whole number from 1 to 5")
             for each in ("0", "6", "-1", "2.5", "", "five", CANARY)
@@ -329,7 +329,7 @@ def test_defaults_hold_for_the_topic_that_they_name_and_for_its_backend(tmp_path
         """
         [defaults]
         idPrefix = "team-a"
-        claimTimeoutMs = 5
+        openTransactionWaitMs = 5
         store.aws_region = "eu-north-1"
         kafka.retry.backoff.ms = 1
         [logs.flights]
@@ -337,10 +337,10 @@ def test_defaults_hold_for_the_topic_that_they_name_and_for_its_backend(tmp_path
         kafka.retry.backoff.ms = 2
         kafka.enable.metrics.push = false
         [logs."kafka://a:9092,b:9092/flights"]
-        claimTimeoutMs = 6
+        openTransactionWaitMs = 6
         kafka.max.in.flight.requests.per.connection = 2
         [logs.other]
-        claimTimeoutMs = 7
+        openTransactionWaitMs = 7
         """,
     )
     settings = {"enable.metrics.push": "false", "max.in.flight": "2", "retry.backoff.ms": "3"}

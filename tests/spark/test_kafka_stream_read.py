@@ -46,7 +46,7 @@ def test_an_open_transaction_holds_up_its_partition_alone(spark, broker, tmp_pat
     send(broker, topic, 0, "later")
     send(broker, topic, 1, "b")
     if HAS_READ_LIMITS:  # before 4.2, availableNow does not wait for open transactions
-        assert "a transaction has been open" in stream.refused(StorageError, claimTimeoutMs=1000)
+        assert "a transaction has been open" in stream.refused(StorageError, openTransactionWaitMs=1000)
     with stream.running() as query:
         await_values(stream, query, ["a", "b"])
         theirs.commit_transaction(60)
@@ -60,7 +60,7 @@ def test_with_isolation_load_nothing_is_new_until_all_of_it_is_decided(broker, c
     """Call the readers as Spark's planner does. Without isolation=load, only partition 0 waits."""
     topic = create_topic(broker.bootstrap, 2)
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingoffsets": "earliest"}
-    more = {"isolation": "load", "claimtimeoutms": "500"}
+    more = {"isolation": "load", "opentransactionwaitms": "500"}
     isolated, other = (RecordsStreamReader(parse_read_stream({**options, **each}), RECORDS) for each in (more, {}))
     start = isolated.initialOffset()
     theirs = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"test/{topic}"})

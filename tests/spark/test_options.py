@@ -10,7 +10,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.log.kafka.settings.unused import tell
+from spark_cas.log.kafka.settings.unused import log_ignored
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.document import render
 from spark_cas.options.parse import (
@@ -54,7 +54,7 @@ def test_a_write_has_these_defaults():
     assert options.expected_offsets == ExpectedOffsets("end")
     assert (options.partitions, options.new_partitions) == (None, None)
     assert options.limits == ChunkLimits()
-    assert (options.routed, options.fenced_wait_ms) == (False, 30_000)
+    assert (options.routed, options.fenced_retry_wait_ms) == (False, 30_000)
 
 
 def test_every_option_of_a_write_is_read():
@@ -68,7 +68,7 @@ def test_every_option_of_a_write_is_read():
             "maxbytesperchunk": str(64 * 1024 * 1024),
             "maxsecondsperchunk": "0.5",
             "routed": "TRUE",
-            "fencedwaitms": "1000",
+            "fencedretrywaitms": "1000",
             "store.aws_access_key_id": "env:KEY",
         }
     )
@@ -76,7 +76,7 @@ def test_every_option_of_a_write_is_read():
     assert options.expected_offsets.offsets == ((0, 17), (3, None))
     assert (options.partitions, options.new_partitions) == (4, 4)
     assert options.limits == ChunkLimits(10, 64 * 1024 * 1024, 0.5)
-    assert (options.routed, options.fenced_wait_ms) == (True, 1000)
+    assert (options.routed, options.fenced_retry_wait_ms) == (True, 1000)
     assert options.spec == LogSpec("file:///data/logs/flights", (("aws_access_key_id", "env:KEY"),))
 
 
@@ -190,7 +190,7 @@ def test_one_dict_serves_a_stream_and_its_route(tmp_path):
 
 
 def test_a_read_that_is_no_stream_reports_limits_of_micro_batches_once(caplog):
-    tell.cache_clear()
+    log_ignored.cache_clear()
     for _ in range(2):
         parse_read({**PATH, **OF_STREAMING_READS})
     messages = [each.getMessage() for each in caplog.records]
@@ -217,7 +217,7 @@ def test_a_load_refuses_options_of_a_query(name):
 
 
 @pytest.mark.parametrize(
-    "key", ["partitions", "maxrecordsperchunk", "maxbytesperchunk", "maxsecondsperchunk", "fencedwaitms"]
+    "key", ["partitions", "maxrecordsperchunk", "maxbytesperchunk", "maxsecondsperchunk", "fencedretrywaitms"]
 )
 @pytest.mark.parametrize("value", ["0", "-1", "", "x" + CANARY, "nan", "1e400", "-0.5", "²"])
 def test_numbers_must_be_above_zero(key, value):
@@ -279,7 +279,7 @@ def test_explicit_options_win_over_the_log_and_that_over_all_logs(tmp_path):
         [defaults]
         maxRecordsPerChunk = 1_000
         maxSecondsPerChunk = 1
-        fencedWaitMs = 7
+        fencedRetryWaitMs = 7
         partitions = 3
         store.aws_region = "eu-north-1"
         [logs.flights]
@@ -292,9 +292,9 @@ def test_explicit_options_win_over_the_log_and_that_over_all_logs(tmp_path):
         partitions = 6
         """,
     )
-    options = parse_write({**given, "fencedWaitMs": "8"})
+    options = parse_write({**given, "fencedRetryWaitMs": "8"})
     assert options.limits == ChunkLimits(max_records=1000, max_seconds=2.0)
-    assert options.fenced_wait_ms == 8
+    assert options.fenced_retry_wait_ms == 8
     # A default sets the partition count of a new log, and asserts nothing about an existing log.
     assert (options.partitions, options.new_partitions) == (None, 5)
     assert options.spec == LogSpec("file:///data/logs/flights", (("aws_region", "eu-north-1"),))
@@ -303,11 +303,11 @@ def test_explicit_options_win_over_the_log_and_that_over_all_logs(tmp_path):
 
 
 def test_the_environment_names_the_file_unless_the_option_does(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPARK_CAS_CONF", conf(tmp_path, "[defaults]\nfencedWaitMs = 7")["conf"])
-    assert parse_write(PATH).fenced_wait_ms == 7
+    monkeypatch.setenv("SPARK_CAS_CONF", conf(tmp_path, "[defaults]\nfencedRetryWaitMs = 7")["conf"])
+    assert parse_write(PATH).fenced_retry_wait_ms == 7
     other = tmp_path / "other.toml"
-    other.write_text("[defaults]\nfencedWaitMs = 9")
-    assert parse_write({**PATH, "conf": str(other)}).fenced_wait_ms == 9
+    other.write_text("[defaults]\nfencedRetryWaitMs = 9")
+    assert parse_write({**PATH, "conf": str(other)}).fenced_retry_wait_ms == 9
 
 
 @pytest.mark.parametrize(
@@ -317,11 +317,11 @@ def test_the_environment_names_the_file_unless_the_option_does(tmp_path, monkeyp
         ("[logs.other]\nmaxRecordPerChunk = 1", "Did you mean maxRecordsPerChunk?"),
         ('[defaults]\njob = "x"', "may not set job"),
         ('[defaults]\nstore.plugin = "hunter2"', "store.plugin"),
-        ("[default]\nfencedWaitMs = 1", "only"),
-        ("fencedWaitMs = 1", "only"),
+        ("[default]\nfencedRetryWaitMs = 1", "only"),
+        ("fencedRetryWaitMs = 1", "only"),
         ("defaults = 1", "only"),
         ("logs.flights = 1", "only"),
-        ("[defaults]\nfencedWaitMs = 0", "fencedWaitMs must be"),
+        ("[defaults]\nfencedRetryWaitMs = 0", "fencedRetryWaitMs must be"),
         ("[defaults]\npartitions = 'hunter2'", "partitions must be"),
         ("= hunter2", "cannot be read as TOML"),
     ],

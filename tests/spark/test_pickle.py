@@ -63,7 +63,7 @@ BATCH = BatchTask(
     order_by=("key",),
     end_markers="partition",
     limits=ChunkLimits(),
-    fenced_wait_ms=30_000,
+    fenced_retry_wait_ms=30_000,
 )
 BLIND = BlindTask(TOPIC, Layout("log", 2, 2), "run", 5, ChunkLimits(), "idempotent", "none", None)
 IN_BATCH = replace(PROGRESS, complete=False, batch=BatchProgress("query", 5, 1, "ab", complete=True))

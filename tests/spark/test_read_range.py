@@ -104,7 +104,7 @@ def test_offset_outside_the_log_is_rejected(start, end, said):
 
 def test_log_that_ends_before_a_known_offset_lost_records():
     with pytest.raises(TruncatedError, match="ends at 20, but the read was planned up to offset 21"):
-        ReadRange(starting(EARLIEST), ending(both(21)), seen=True).resolve(BOUNDS, since)
+        ReadRange(starting(EARLIEST), ending(both(21)), known=True).resolve(BOUNDS, since)
 
 
 def test_partitions_of_several_topics():

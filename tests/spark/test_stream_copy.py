@@ -7,7 +7,7 @@ import pytest
 
 from spark_cas import open_log
 from spark_cas.options.parse import parse_read_stream
-from spark_cas.programs.stream_copy import main, parse_arguments, reading_options, records_behind
+from spark_cas.programs.stream_copy import lag_of, main, parse_arguments, reading_options
 from tests.kafka.clients import create_topic
 from tests.kafka.raw_records import RawRecord, append_raw
 from tests.support.writing import append_foreign, records_in
@@ -139,8 +139,8 @@ def test_lag_of_a_copy():
     def at(**offsets):
         return json.dumps({"flights": {"log_id": "x", "layout_epoch": 0, "offsets": offsets}})
 
-    assert records_behind({"endOffset": at(**{"0": 5, "1": 2}), "latestOffset": at(**{"0": 9, "1": 2, "2": 1})}) == 5
-    assert records_behind({"endOffset": at(**{"0": 5}), "latestOffset": None}) == 0
+    assert lag_of({"endOffset": at(**{"0": 5, "1": 2}), "latestOffset": at(**{"0": 9, "1": 2, "2": 1})}) == 5
+    assert lag_of({"endOffset": at(**{"0": 5}), "latestOffset": None}) == 0
 
 
 def test_batch_is_limited_by_default(capsys):

@@ -12,7 +12,7 @@ from spark_cas.log.expanding import expand_log
 from spark_cas.log.objects import paths
 from spark_cas.log.objects.object_log import ObjectLog
 from spark_cas.options.parse import parse_read, parse_read_stream
-from spark_cas.programs.stream_copy import records_behind
+from spark_cas.programs.stream_copy import lag_of
 from spark_cas.spark.reading.read import RecordsPartition, RecordsReader
 from spark_cas.spark.reading.selected_logs import LogState, SelectedLogs
 from spark_cas.spark.reading.stream_offsets import StreamOffsets
@@ -194,7 +194,7 @@ def test_shorter_log_is_confirmed_by_a_second_read(reader, log, monkeypatch):
     append_foreign(log, 0, *"ab")
     one = reader(startingoffsets="earliest")
     end = one.latestOffset(one.initialOffset(), ALL)
-    look = SelectedLogs.look
+    look = SelectedLogs.read
     stale = LogState(log.layout().log_id, 0, {0: Bounds(0, 1), 1: Bounds(0, 0)})
     answers = [{"flights": stale}]
     monkeypatch.setattr(SelectedLogs, "look", lambda *args, **more: answers.pop() if answers else look(*args, **more))
@@ -232,7 +232,7 @@ def test_lag_of_the_first_batch(reader, log):
     one = reader(startingoffsets="earliest", maxoffsetspertrigger="2")
     end = one.latestOffset(one.initialOffset(), one.getDefaultReadLimit())
     told = {"endOffset": json.dumps(end), "latestOffset": json.dumps(one.reportLatestOffset())}
-    assert records_behind(told) == 3
+    assert lag_of(told) == 3
 
 
 def test_partitions_take_turns_through_restarts(tmp_path):

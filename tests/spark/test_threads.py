@@ -78,7 +78,7 @@ def test_each_function_works_first_in_a_new_thread(spark, path, tmp_path, first,
             case "bootstrap":
                 return bootstrap(spark, path).records.count()
             case "verify_log":
-                return verify_log(numbers(spark, 0).limit(0), path).found_rows
+                return verify_log(numbers(spark, 0).limit(0), path).actual_rows
             case "append_if_unchanged":
                 return append_if_unchanged(rows, path).rejected.count()
         return stream_copy.main([*copy, "--partitions", "2"], "stream_copy", lambda _: spark)

@@ -208,8 +208,8 @@ def test_complete_load_appends_nothing_in_a_rerun(spark, log, path):
         assert sum(ends(path)) == ROWS
 
 
-@pytest.mark.parametrize("taken_over", [True, False])
-def test_aborted_run_does_not_abort_the_load_of_another_run(log, path, taken_over):
+@pytest.mark.parametrize("fenced_since", [True, False])
+def test_aborted_run_does_not_abort_the_load_of_another_run(log, path, fenced_since):
     """A run aborts like a driver whose task was fenced by the next run of its job."""
     schema = StructType([*KEYED.fields, StructField("partition", IntegerType())])
     options = parse_write({"path": path, "job": "mine", "atomic": "load", "routed": "true"})
@@ -217,8 +217,8 @@ def test_aborted_run_does_not_abort_the_load_of_another_run(log, path, taken_ove
     assert isinstance(second, ConditionalLogWriter)
     plan = second.task.plan
     results = load(log, plan, BY_PARTITION, task="second/0")
-    (first if taken_over else second).abort([])
-    if taken_over:
+    (first if fenced_since else second).abort([])
+    if fenced_since:
         assert complete_job(log, plan, results).rows == 8
         assert everything(log) == BY_PARTITION
     else:

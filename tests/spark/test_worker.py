@@ -32,8 +32,8 @@ def in_worker(monkeypatch):
     yield
     freezing._freeze_once.cache_clear()
     gc.unfreeze()
-    while kept_clients._at_rest:
-        kept_clients._at_rest.popitem()[1][1].close()
+    while kept_clients._idle:
+        kept_clients._idle.popitem()[1][1].close()
 
 
 @pytest.mark.spark
@@ -50,7 +50,7 @@ def test_workers_are_started_as_modules_of_spark(spark):
 def test_a_worker_stays_connected(spec):
     with open_here(spec) as log:
         log.layout()
-    assert len(kept_clients._at_rest) == 1
+    assert len(kept_clients._idle) == 1
 
 
 @pytest.mark.usefixtures("in_worker")
@@ -82,7 +82,7 @@ def test_later_imports_are_frozen(spec, monkeypatch):
 def test_no_other_program_does_so(spec):
     with open_here(spec) as log:
         log.layout()
-    assert kept_clients._at_rest == {}
+    assert kept_clients._idle == {}
     assert not gc.get_freeze_count()
 
 

@@ -51,7 +51,7 @@ def run_batch(
         limits=limits,
         has_end=not cut_off,
         ledger=ledger_before(log, plan),
-        fenced_wait_seconds=wait,
+        fenced_retry_wait_seconds=wait,
     )
     complete_batch(log, plan, batch, results)
     return results

@@ -50,7 +50,7 @@ def load(
 ) -> tuple[PartitionResult, ...]:
     """Run one attempt of a single task with these rows."""
     batches = batches_of(rows, size)
-    return load_rows(log, plan, batches, task=task, limits=limits, has_end=has_end, fenced_wait_seconds=wait)
+    return load_rows(log, plan, batches, task=task, limits=limits, has_end=has_end, fenced_retry_wait_seconds=wait)
 
 
 def run_job(

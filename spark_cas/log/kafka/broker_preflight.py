@@ -13,7 +13,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import TIMED_OUT, Meaning, meaning_of
-from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError
+from spark_cas.log.kafka.client.error_text import NotAvailableError, NotPermittedError
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import lacking, on_topic, to_append
 from spark_cas.log.kafka.registry.registry_topics import create_registry_topics
@@ -44,25 +44,25 @@ def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: 
         StorageError: A permission is missing, or no append would be acknowledged.
     """
     admin = clients.admin
-    admin.seen.add(spec.topic)  # by the caller
+    admin.known.add(spec.topic)  # by the caller
     description, settings = _in_sync(admin, spec.topic, AclOperation.WRITE)
-    notes = [_not_seen(spec.topic)] if settings is None else _notes(description, settings)
+    notes = [_unreadable_note(spec.topic)] if settings is None else _notes(description, settings)
     guarantee = AT_LEAST_ONCE
     if idempotence != OFF:
         try:
             notes += _require_exactly_once(clients, spec, description, begun=begun)
             guarantee = EXACTLY_ONCE
-        except NotGivenError as refused:
+        except NotAvailableError as refused:
             if idempotence == REQUIRED:
                 raise
             notes.append(_NOT_EXACTLY_ONCE.format(refused.note))
             guarantee = IDEMPOTENT
     broker = description.partitions[0].leader.id
-    notes += _notes_on_brokers(clients.lately(f"broker {broker}", lambda: broker_settings(admin, broker)))
+    notes += _notes_on_brokers(clients.cached(f"broker {broker}", lambda: broker_settings(admin, broker)))
     return with_record_limit(Preflight(None, notes=tuple(notes), guarantee=guarantee), spec, settings)
 
 
-def with_record_limit(found: Preflight, spec: KafkaSpec, settings: TopicSettings | None) -> Preflight:
+def with_record_limit(result: Preflight, spec: KafkaSpec, settings: TopicSettings | None) -> Preflight:
     """Return the preflight with the limit of a record before compression, if there is one.
 
     The brokers check the size of a batch as it is sent, and again as it is stored. So max.message.bytes of the topic
@@ -76,9 +76,9 @@ def with_record_limit(found: Preflight, spec: KafkaSpec, settings: TopicSettings
     if spec.most_request_bytes is not None:
         limits.append((spec.most_request_bytes, f"option kafka.max.request.size={spec.most_request_bytes}"))
     if not limits:
-        return replace(found, max_record_bytes=None)
+        return replace(result, max_record_bytes=None)
     most, setting = min(limits)
-    return replace(found, max_record_bytes=most, max_record_setting=setting)
+    return replace(result, max_record_bytes=most, max_record_setting=setting)
 
 
 _NOT_EXACTLY_ONCE = (
@@ -92,12 +92,12 @@ def _require_exactly_once(
 ) -> list[str]:
     """Check that a transaction and a plan can be recorded, and return notes of weak settings.
 
-    Raises NotGivenError.
+    Raises NotAvailableError.
     """
     _require_right(description, "Read", AclOperation.READ)
     _require_id(description)
     if not begun:
-        clients.lately("transactions", lambda: _require_transactions(clients, spec))
+        clients.cached("transactions", lambda: _require_transactions(clients, spec))
     create_registry_topics(clients.admin, spec, only_try=True)
     names = spec.registry_topic, spec.layouts_topic
     return [note for name in names for note in _notes_on_registry(clients.admin, name)]
@@ -128,14 +128,14 @@ def _leader(partition: TopicPartitionInfo) -> int:
 
 
 def _not_acknowledged(topic: str, partition: TopicPartitionInfo, wanted: int) -> StorageError:
-    what = f"partition {partition.id} of topic {topic} has"
+    subject = f"partition {partition.id} of topic {topic} has"
     if _leader(partition) < 0:
         return StorageError(
-            f"{what} no leader: no append would be acknowledged. Nothing was appended. Start the brokers that hold "
-            f"its replicas, then run the same job again."
+            f"{subject} no leader: no append would be acknowledged. Nothing was appended. Start the brokers that "
+            f"hold its replicas, then run the same job again."
         )
     return StorageError(
-        f"{what} {len(partition.isr)} of {len(partition.replicas)} replicas in sync, and min.insync.replicas is "
+        f"{subject} {len(partition.isr)} of {len(partition.replicas)} replicas in sync, and min.insync.replicas is "
         f"{wanted}: no append would be acknowledged. Nothing was appended. Start the missing brokers, or give the "
         f"topic that many replicas, then run the same job again."
     )
@@ -155,7 +155,7 @@ def _require_id(description: TopicDescription) -> None:
             f"topic {description.name} has no id: the brokers are older than Kafka 2.8, or run an older metadata "
             f"version."
         )
-        raise NotGivenError(
+        raise NotAvailableError(
             f"{cause} Nothing was appended. Bring them to a newer version, then run the same job again.",
             f"{cause} For exactly once, bring them to a newer version.",
         )
@@ -165,7 +165,7 @@ def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
     """Check that the brokers accept a transaction with a ledger entry and the requested timeout, and abort it.
 
     Raises:
-        NotGivenError, StorageError.
+        NotAvailableError, StorageError.
     """
     require_coordinators(clients.admin)
     group = spec.group("preflight")
@@ -192,7 +192,7 @@ def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
     ask(clients.admin, question, "trying a transaction", *to_append(spec))
 
 
-def _not_seen(topic: str) -> str:
+def _unreadable_note(topic: str) -> str:
     return (
         f"this user may not read the settings of topic {topic}, which needs the ACL DescribeConfigs on the topic. "
         f"Record sizes, retention and replication were not checked, and the topic is handled as a compacted one"

@@ -52,7 +52,7 @@ from spark_cas.log.protocol import EntryKind
 class KafkaLog(KafkaRegistry, Backend):
     """A topic as a log. Open one in each process. Within a process, its claims and appends run one at a time.
 
-    With ``handed_on`` it uses the clients of the previous log in this process, and leaves them open for the next one.
+    With ``pooled`` it uses the clients of the previous log in this process, and leaves them open for the next one.
 
     The layout epoch of a topic is its partition count, which never decreases: see `registry.layouts`.
     """
@@ -61,12 +61,12 @@ class KafkaLog(KafkaRegistry, Backend):
     ledger_at_once = True
     removes_by_itself = True
 
-    def __init__(self, spec: KafkaSpec, *, handed_on: bool = False) -> None:
+    def __init__(self, spec: KafkaSpec, *, pooled: bool = False) -> None:
         self.topic = check_name(spec.topic, "the topic")
         self.spec = spec
         self.patience_seconds = spec.patience_seconds
-        self._handed_on = handed_on
-        super().__init__(ClientSet.taken(spec) if handed_on else ClientSet(spec))
+        self._pooled = pooled
+        super().__init__(ClientSet.borrow(spec) if pooled else ClientSet(spec))
         self._admin, self._readers = self._clients.admin, self._clients.readers
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
         """The writers of this process, one for each partition and job."""
@@ -85,8 +85,8 @@ class KafkaLog(KafkaRegistry, Backend):
         self._fences.close()
         self._writers.clear()
         self._blind.close()
-        if self._handed_on and kind is None:
-            self._clients.rest()
+        if self._pooled and kind is None:
+            self._clients.release()
         else:
             self._clients.close()
 
@@ -97,8 +97,8 @@ class KafkaLog(KafkaRegistry, Backend):
         return self._identified(self._layouts.layout(made=False))
 
     def has_id(self, log_id: str) -> bool:
-        told = self._admin.told_just_now(self.topic)
-        if told is None or told[0] != log_id:
+        message = self._admin.cached_topic(self.topic)
+        if message is None or message[0] != log_id:
             return super().has_id(log_id)
         self._readers.identify(self.topic, log_id)
         return True
@@ -106,14 +106,14 @@ class KafkaLog(KafkaRegistry, Backend):
     def preflight(
         self, *, begun: bool = False, idempotence: str = REQUIRED, placement: Placement | None = None
     ) -> Preflight:
-        def look() -> Preflight:
+        def read() -> Preflight:
             return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)
 
         if not begun:
-            return self._with_keys_elsewhere(look(), placement)
-        found = self._clients.lately(f"preflight of {self.topic}, {idempotence}", look)
+            return self._with_keys_elsewhere(read(), placement)
+        result = self._clients.cached(f"preflight of {self.topic}, {idempotence}", read)
         # The limit may have been raised since, as the error for a row that is too large advises.
-        return with_record_limit(found, self.spec, topic_settings(self._admin, self.topic))
+        return with_record_limit(result, self.spec, topic_settings(self._admin, self.topic))
 
     def forget_leaders(self) -> None:
         self._admin.forget_leaders(self.topic)
@@ -211,19 +211,19 @@ class KafkaLog(KafkaRegistry, Backend):
             return ()
         layout = self._layouts.await_partitions(partitions)
         ats = [self._at(each) for each in partitions]
-        found = Ledger(self._clients.members, job).read_all(ats, layout.log_id, self._timeout, proven=proven)
+        result = Ledger(self._clients.members, job).read_all(ats, layout.log_id, self._timeout, proven=proven)
         own = self._whole.get(group)
         if own is None:
-            return found
-        return tuple(own.progress(each) or entry for each, entry in zip(partitions, found, strict=True))
+            return result
+        return tuple(own.progress(each) or entry for each, entry in zip(partitions, result, strict=True))
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
         """Return an entry. The ledger records that a group was committed, the registry that it was aborted."""
         if kind == "outcome":
             plan = self.plan(job_of(job))
-            found = None if plan is None else self._whole_of(replace(plan, group=job)).outcome()
-            if found is not None:
-                return outcome_to_json(found)
+            result = None if plan is None else self._whole_of(replace(plan, group=job)).outcome()
+            if result is not None:
+                return outcome_to_json(result)
         return super().entry(kind, job)
 
     def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
@@ -254,8 +254,8 @@ class KafkaLog(KafkaRegistry, Backend):
         at = TopicPartition(self.topic, partition, before_offset)
 
         def question() -> None:
-            asked = self._admin.client.delete_records([at], request_timeout=self._admin.request_seconds)
-            self._admin.answer(next(iter(asked.values())))
+            requested = self._admin.client.delete_records([at], request_timeout=self._admin.request_seconds)
+            self._admin.answer(next(iter(requested.values())))
 
         ask(self._admin, question, "trimming", on_topic("Delete", self.topic))
         return self.bounds(partition)
@@ -309,10 +309,10 @@ class KafkaLog(KafkaRegistry, Backend):
             return None
         return first_offset_since(self._readers, at, OffsetRange(first, bounds.end_offset), timestamp_ms)
 
-    def _with_keys_elsewhere(self, found: Preflight, placement: Placement | None) -> Preflight:
+    def _with_keys_elsewhere(self, result: Preflight, placement: Placement | None) -> Preflight:
         """Add a note if a sample has keys in other partitions than the partitioner of a write assigns."""
         elsewhere = "" if placement is None else keys_elsewhere(self._clients, self._layouts, placement)
-        return replace(found, notes=(*found.notes, elsewhere), keys_elsewhere=elsewhere) if elsewhere else found
+        return replace(result, notes=(*result.notes, elsewhere), keys_elsewhere=elsewhere) if elsewhere else result
 
     def _identified(self, layout: Layout) -> Layout:
         self._readers.identify(self.topic, layout.log_id)
@@ -322,10 +322,10 @@ class KafkaLog(KafkaRegistry, Backend):
         if plan.group:
             return self._layouts.changed(plan) or self._own(plan).claim(partition, plan)
         writer = self._new_writer(plan, partition)
-        found = writer.claim()
-        if isinstance(found, Claim):
+        result = writer.claim()
+        if isinstance(result, Claim):
             self._writers[partition, plan.job] = writer
-        return found
+        return result
 
     def _own(self, plan: Plan) -> WholeAppends:
         """Return the commit group of a plan, which this process appends to."""
@@ -361,7 +361,7 @@ class KafkaLog(KafkaRegistry, Backend):
 
     @property
     def _timeout(self) -> float:
-        return self.spec.claim_timeout_ms / 1000
+        return self.spec.open_transaction_wait_ms / 1000
 
     def _at(self, partition: int) -> TopicPartition:
         return TopicPartition(self.topic, partition)

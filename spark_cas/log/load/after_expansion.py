@@ -34,7 +34,7 @@ def newest_plan(log: Backend, first: Plan) -> Plan:
     newest = first
     for expansion in log.layouts().expansions:
         if expansion.epoch > first.layout_epoch:
-            newest = _rest(log, first.job, expansion.epoch) or newest
+            newest = _remaining(log, first.job, expansion.epoch) or newest
     return newest
 
 
@@ -55,7 +55,7 @@ def earlier_rows(log: Backend, job: str) -> tuple[EarlierRows, ...]:
     return _with_rows_of(newest, log.progress_of(range(newest.partitions), newest.job, proven=True))
 
 
-def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: tuple[EarlierRows, ...]) -> Plan:
+def plan_of_remaining(log: Backend, layout: Layout, newest: Plan, job: str, earlier: tuple[EarlierRows, ...]) -> Plan:
     """Return the unrecorded plan for the remaining rows of a load under the current layout.
 
     An earlier partition is expected at the offset at which the earlier plan ended. An added partition is expected at
@@ -72,15 +72,15 @@ def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: 
         LayoutChangedError: The load cannot resume, or not with this input.
         ProgressLostError: The ledger entry has expired, so the appended rows are not known.
     """
-    found = log.progress_of(range(newest.partitions), newest.job, proven=True)
-    if not _can_go_on(log, newest) or earlier != _with_rows_of(newest, found):
+    result = log.progress_of(range(newest.partitions), newest.job, proven=True)
+    if not _can_go_on(log, newest) or earlier != _with_rows_of(newest, result):
         raise LayoutChangedError(
             f"job {job!r} was planned for layout epoch {newest.layout_epoch}, but the log now has epoch "
             f"{layout.epoch}: partitions were added. Nothing was appended now, and visible rows of the job stay. "
             f"{AFTER_EXPANSION}",
             job=job,
         )
-    for partition, progress in enumerate(found):
+    for partition, progress in enumerate(result):
         if progress is None and resume_offset(newest, partition, None) is None:
             _require_never_begun(log, newest, partition)
     added = layout.partitions - newest.partitions
@@ -90,29 +90,29 @@ def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: 
         log_id=layout.log_id,
         layout_epoch=layout.epoch,
         expected_offsets=(
-            *(resume_offset(newest, partition, progress) for partition, progress in enumerate(found)),
+            *(resume_offset(newest, partition, progress) for partition, progress in enumerate(result)),
             *((0 if newest.checked else None,) * added),
         ),
         end_offsets=tuple(each.end_offset for each in ends),
         continues=job,
         earlier=earlier,
         # A complete partition has no expected offset, because other writers may have appended there since.
-        named=tuple(each for each in newest.named if not is_complete(found[each])),
+        named=tuple(each for each in newest.named if not is_complete(result[each])),
         whole=newest.whole,
         input=newest.input,
         partitioner=newest.partitioner,
     )
 
 
-def _rest(log: Backend, job: str, epoch: int) -> Plan | None:
+def _remaining(log: Backend, job: str, epoch: int) -> Plan | None:
     name = _name_at(job, epoch)
     plan = log.plan(name) if len(name) <= LONGEST_NAME else None
     if plan is not None:
-        require_rest_of(job, plan)
+        require_remaining_of(job, plan)
     return plan
 
 
-def require_rest_of(job: str, plan: Plan) -> None:
+def require_remaining_of(job: str, plan: Plan) -> None:
     """Raise JobMismatchError if the plan with the name of a load's remaining rows belongs to another job."""
     if plan.continues != job:
         raise JobMismatchError(
@@ -128,8 +128,8 @@ def _name_at(job: str, epoch: int) -> str:
 
 def _can_go_on(log: Backend, plan: Plan) -> bool:
     """Return whether thresholds bound all rows of the plan, and its expected offsets keep their meaning."""
-    told = len(_name_at(plan.continues or plan.job, log.layout().epoch)) <= LONGEST_NAME
-    return told and not (plan.stream or plan.by_key or plan.round_of) and _next_expansion(log, plan) is not None
+    message = len(_name_at(plan.continues or plan.job, log.layout().epoch)) <= LONGEST_NAME
+    return message and not (plan.stream or plan.by_key or plan.round_of) and _next_expansion(log, plan) is not None
 
 
 def _next_expansion(log: Backend, plan: Plan) -> Expansion | None:
@@ -141,12 +141,12 @@ def _next_expansion(log: Backend, plan: Plan) -> Expansion | None:
     return following
 
 
-def _with_rows_of(plan: Plan, found: tuple[Progress | None, ...]) -> tuple[EarlierRows, ...]:
-    if not any(each.rows for each in found if each is not None):
+def _with_rows_of(plan: Plan, result: tuple[Progress | None, ...]) -> tuple[EarlierRows, ...]:
+    if not any(each.rows for each in result if each is not None):
         return plan.earlier
-    rows = tuple(0 if each is None else each.rows for each in found)
-    digests = tuple(each.digest if each is not None and each.rows else "" for each in found)
-    complete = tuple(each is not None and each.complete for each in found)
+    rows = tuple(0 if each is None else each.rows for each in result)
+    digests = tuple(each.digest if each is not None and each.rows else "" for each in result)
+    complete = tuple(each is not None and each.complete for each in result)
     return (*plan.earlier, EarlierRows(plan.job, rows, digests, complete))
 
 

@@ -17,7 +17,7 @@ from spark_cas.core.refusal import not_appended
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import rival_tries
-from spark_cas.log.load.confirming_read import looked_again
+from spark_cas.log.load.confirming_read import confirmed
 from spark_cas.log.load.tail import Tail
 from spark_cas.log.tombstones import unproven_below
 
@@ -48,20 +48,20 @@ class KeyedAppends:
             StorageError: Other writers appended first in each of the attempts of `rival_tries`. No row is visible.
             ConditionalLogError: The errors of reads and appends.
         """
-        look = _Look(self._log, self._tail, claim, chunk)
+        read = _TailRead(self._log, self._tail, claim, chunk)
         cause = "other writers were faster each time, though with other keys"
         conflicts = 0
         for _ in rival_tries():
             try:
-                refusal = look.refusal()
+                refusal = read.refusal()
             except (TrimmedError, ValueError):
-                if self._log.bounds(self._partition).start_offset == look.bounds.start_offset:
+                if self._log.bounds(self._partition).start_offset == read.bounds.start_offset:
                     raise
                 cause = "the log was trimmed during each read"
                 continue
             if refusal is not None:
                 return self._overtaken(claim) or refusal, claim
-            ours = replace(claim, expected_offset=look.bounds.end_offset, free_since=look.free_since)
+            ours = replace(claim, expected_offset=read.bounds.end_offset, free_since=read.free_since)
             outcome = self._log.append(ours, replace(chunk, claims=None))
             if isinstance(outcome, Appended):
                 outcome = replace(outcome, attempts=outcome.attempts + conflicts)
@@ -78,13 +78,13 @@ class KeyedAppends:
         ledger entry must be proven.
         """
         plan, known = claim.plan, claim.progress
-        (found,) = self._log.progress_of([self._partition], plan.job, plan.group, proven=True)
-        if found is None or (known is not None and (found.rows, found.batch) == (known.rows, known.batch)):
+        (result,) = self._log.progress_of([self._partition], plan.job, plan.group, proven=True)
+        if result is None or (known is not None and (result.rows, result.batch) == (known.rows, known.batch)):
             return None
-        return Fenced(found.task)
+        return Fenced(result.task)
 
 
-class _Look:
+class _TailRead:
     """The check of one chunk against the records at the end of the partition."""
 
     def __init__(self, log: Backend, tail: Tail, claim: Claim, chunk: Chunk) -> None:
@@ -110,7 +110,7 @@ class _Look:
             ValueError: The bounds changed during the read; retry.
         """
         at = self._claim.partition
-        return looked_again(self._log, {at: self._now()}, lambda _: {at: self._now()})[at]
+        return confirmed(self._log, {at: self._now()}, lambda _: {at: self._now()})[at]
 
     def _now(self) -> KeyConflict | Truncated | None:
         bounds = self.bounds = self._log.bounds(self._claim.partition)

@@ -24,11 +24,11 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import (
     Batch,
     batch_so_far,
+    batch_text,
     begun_after,
     forgot_none,
     in_order,
     missing_rows,
-    told_batch,
 )
 from spark_cas.core.multiset_digest import joined_digest, multiset_digest
 from spark_cas.core.offsets import OffsetRange
@@ -41,7 +41,7 @@ from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import within
 from spark_cas.log.load.atomic_load import abort_group, aborted, decide_group, is_committed
-from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task
+from spark_cas.log.load.attempts import FENCED_RETRY_WAIT_SECONDS, await_other, refuse_second_task
 from spark_cas.log.load.load_rows import refuse_unknown_partition
 from spark_cas.log.load.planning import pin_plan
 
@@ -97,13 +97,13 @@ def ledger_before(log: Backend, plan: Plan) -> tuple[Progress, ...]:
         return ()
     try:
         with within(timing.current().best_effort):
-            found = [each for at in _looks(log, plan.partitions) for each in log.progress_of(at, plan.job)]
+            result = [each for at in _read_ranges(log, plan.partitions) for each in log.progress_of(at, plan.job)]
     except StorageError:
         return ()
-    return tuple(each for each in found if each is not None)
+    return tuple(each for each in result if each is not None)
 
 
-def _looks(log: Backend, partitions: int) -> Iterator[range]:
+def _read_ranges(log: Backend, partitions: int) -> Iterator[range]:
     """Yield the partitions of each request, until the time limit."""
     ends = time.monotonic() + timing.current().best_effort
     each = partitions if log.ledger_at_once else 1
@@ -123,7 +123,7 @@ def load_batch(
     order_by: Sequence[str] | None = None,
     has_end: bool = True,
     ledger: Iterable[Progress] = (),
-    fenced_wait_seconds: float = FENCED_WAIT_SECONDS,
+    fenced_retry_wait_seconds: float = FENCED_RETRY_WAIT_SECONDS,
 ) -> tuple[PartitionResult, ...]:
     """Append the rows of a task's micro-batch that the log does not hold yet.
 
@@ -146,7 +146,7 @@ def load_batch(
             order.
         has_end: Whether the task has all of its rows when ``rows`` ends.
         ledger: The result of `ledger_before`. It rejects a wrong batch before any append in any partition.
-        fenced_wait_seconds: How long a fenced task waits for its successor to make progress.
+        fenced_retry_wait_seconds: How long a fenced task waits for its successor to make progress.
 
     Returns:
         The result of each partition with rows.
@@ -159,7 +159,7 @@ def load_batch(
         OptionError: An earlier attempt had a fixed order, and this one has none.
         NotRoutedError: Another task has rows of the same partition, or the log lacks a partition.
         RefusedError: A partition rejected the append.
-        FencedError: The successor made no progress for ``fenced_wait_seconds``.
+        FencedError: The successor made no progress for ``fenced_retry_wait_seconds``.
         UnknownOutcomeError: The outcome of an append is not known.
     """
     collected = _collect(plan, batch, rows, limits, order_by)
@@ -168,7 +168,13 @@ def load_batch(
     results = []
     for partition, records in sorted(collected.items()):
         load = _BatchLoad(
-            log, plan, batch, partition, task=task, has_end=has_end, fenced_wait_seconds=fenced_wait_seconds
+            log,
+            plan,
+            batch,
+            partition,
+            task=task,
+            has_end=has_end,
+            fenced_retry_wait_seconds=fenced_retry_wait_seconds,
         )
         results.append(
             load.run(in_order(records, order_by) if order_by else records, limits, ordered=order_by is not None)
@@ -201,7 +207,7 @@ def refused_batch(log: Backend, job: str, batch: Batch, refusal: ConditionalLogE
         ledger = log.progress_of(range(log.layout().partitions), job)
     except ConditionalLogError:
         ledger = None
-    return refusal.with_message(f"{refusal.message} {told_batch(batch, ledger)}")
+    return refusal.with_message(f"{refusal.message} {batch_text(batch, ledger)}")
 
 
 def _require_all(log: Backend, plan: Plan, batch: Batch, results: Sequence[PartitionResult]) -> None:
@@ -215,23 +221,23 @@ def _require_all(log: Backend, plan: Plan, batch: Batch, results: Sequence[Parti
     ledger = log.progress_of(others, plan.job)
     doubt = _NOT_VISIBLE
     if not plan.whole:
-        doubt = f"{_DOUBT} {told_batch(batch, [*(each.progress for each in results), *ledger])}"
-    for found in ledger:
-        held = found.batch if found else None
-        if found is None or held is None or held.query != batch.query or held.id < batch.id:
+        doubt = f"{_DOUBT} {batch_text(batch, [*(each.progress for each in results), *ledger])}"
+    for existing in ledger:
+        held = existing.batch if existing else None
+        if existing is None or held is None or held.query != batch.query or held.id < batch.id:
             continue
-        here = f"partition {found.partition}: the log holds rows of batch {held.id} of job {plan.job!r}"
+        here = f"partition {existing.partition}: the log holds rows of batch {held.id} of job {plan.job!r}"
         if held.id > batch.id:
             raise CheckpointMismatchError(
                 f"{here}, and the query has just written batch {batch.id}, without any row for this partition: its "
                 f"checkpoint is older than the log, or was reset. {doubt} Restore the newest checkpoint. "
                 f"{_OR_NEW_JOB}",
-                partition=found.partition,
+                partition=existing.partition,
                 job=plan.job,
             )
         raise InputChangedError(
             f"{here}, but the replay has none for this partition. {doubt} {_FIX}",
-            partition=found.partition,
+            partition=existing.partition,
             job=plan.job,
         )
 
@@ -295,14 +301,14 @@ class _BatchLoad:
         *,
         task: str,
         has_end: bool,
-        fenced_wait_seconds: float,
+        fenced_retry_wait_seconds: float,
     ) -> None:
         self._log = log
         self._batch = batch
         self._partition = partition
         self._task = task
         self._has_end = has_end
-        self._wait_seconds = fenced_wait_seconds
+        self._wait_seconds = fenced_retry_wait_seconds
         claim = self._claimed(plan)
         if not isinstance(claim, Claim):
             raise error_of(claim, partition)
@@ -412,8 +418,8 @@ class _BatchLoad:
             self._log,
             self._claim,
             fenced,
-            done=lambda found: self._held(found).complete,
-            missing=lambda found: not self._held(found).complete,
+            done=lambda result: self._held(result).complete,
+            missing=lambda result: not self._held(result).complete,
             wait_seconds=self._wait_seconds,
         )
         held = self._held(progress)

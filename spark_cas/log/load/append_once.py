@@ -6,7 +6,7 @@ from typing import Literal, overload
 
 import pyarrow as pa
 
-from spark_cas.core.append_totals import NOTHING_SAID
+from spark_cas.core.append_totals import NO_TOTALS
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.expected_offsets import ExpectedOffsets
@@ -17,7 +17,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_with
 from spark_cas.log.load.append_by_key import KeyedAppends
 from spark_cas.log.load.append_once_atomic import append_whole
-from spark_cas.log.load.append_once_records import checked_offset, chunk_of, found_before
+from spark_cas.log.load.append_once_records import checked_offset, chunk_of, existing_result
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 
 
@@ -101,7 +101,7 @@ def append_once(
         before = job_progress(log, job, proven=True)
         if outcome is not None and not before:
             return outcome
-    return found_before(log, plan, before, {partition: chunk})[partition]
+    return existing_result(log, plan, before, {partition: chunk})[partition]
 
 
 def _append(log: Backend, plan: Plan, partition: int, chunk: Chunk, expected_offset: int | None) -> Outcome | None:
@@ -121,6 +121,6 @@ def _append(log: Backend, plan: Plan, partition: int, chunk: Chunk, expected_off
         outcome = log.append(claim, chunk)
     if isinstance(outcome, Appended):
         progress = claim.progress_after(chunk, outcome.range)
-        result = PartitionResult(progress, 0, int(outcome.resolved), NOTHING_SAID.and_then(outcome))
+        result = PartitionResult(progress, 0, int(outcome.resolved), NO_TOTALS.and_then(outcome))
         complete_job(log, plan, (result,))
     return outcome

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from spark_cas.core.append_totals import NOTHING_SAID
+from spark_cas.core.append_totals import NO_TOTALS
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import (
@@ -26,7 +26,7 @@ from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import Wait, cap_wait_on_others
 from spark_cas.log.expanding import layout_with
-from spark_cas.log.load.append_once_records import checked_offset, chunk_of, found_before, same_as
+from spark_cas.log.load.append_once_records import checked_offset, chunk_of, existing_result, same_as
 from spark_cas.log.load.atomic_load import abort_group, is_committed, undecided_progress
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.load.require_expected import mismatches_now
@@ -63,7 +63,7 @@ def append_whole(
         ConditionalLogError: The errors of `append_once`.
     """
     chunks = {partition: chunk_of(records[partition], job) for partition in sorted(records)}
-    found = layout_with(log, {*records, *expected_offsets})
+    result = layout_with(log, {*records, *expected_offsets})
     if not chunks or not chunks.keys() <= expected_offsets.keys():
         msg = "append_once takes records of at least one partition, and an expected offset, or None, for each"
         raise ValueError(msg)
@@ -73,14 +73,14 @@ def append_whole(
     wanted = ExpectedOffsets("offsets", offsets)
     if layout is not None:
         # Check before the plan is recorded, and again after it, which decides.
-        _require_same(layout, found.epoch, chunks)
+        _require_same(layout, result.epoch, chunks)
     plan = pin_plan(log, job, wanted, any_layout=True, whole=True)
     if layout is not None:
         _require_same(layout, plan.layout_epoch, chunks)
     # The call that recorded the plan is the first one.
     before = job_progress(log, job) if plan.rejoined else ()
     if before:
-        return {**found_before(log, plan, before, chunks)}
+        return {**existing_result(log, plan, before, chunks)}
     if plan.rejoined and not all(
         each.partition in chunks and same_as(each, chunks[each.partition]) for each in undecided_progress(log, plan)
     ):
@@ -94,7 +94,7 @@ def append_whole(
         before = job_progress(log, job, proven=True)
         if not before:
             raise
-        return {**found_before(log, plan, before, chunks)}
+        return {**existing_result(log, plan, before, chunks)}
 
 
 def _require_same(layout: Layout, epoch: int, chunks: Mapping[int, Chunk]) -> None:
@@ -136,7 +136,7 @@ def _append_yielding(
 
 def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_seconds: float) -> dict[int, Outcome]:
     """Append to all partitions; after the first one, limit the wait for other writers."""
-    found: dict[int, Appended] = {}
+    existing: dict[int, Appended] = {}
     results: list[PartitionResult] = []
     for partition, chunk in chunks.items():
         with cap_wait_on_others(holding_seconds if results else math.inf):
@@ -149,7 +149,7 @@ def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_secon
                 # Another call committed: the records at the expected offset are its own.
                 raise error_of(Fenced(None), partition)
             return {**mismatches_now(log, plan, plan.named, {}), partition: outcome}
-        found[partition] = outcome
+        existing[partition] = outcome
         results.append(result)
     only_named = [each for each in plan.named if each not in chunks]
     with cap_wait_on_others(holding_seconds):
@@ -164,12 +164,12 @@ def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_secon
                 if not refused and not is_committed(log, plan):
                     raise
             else:
-                return {**found}
+                return {**existing}
     abort_group(log, plan)
     if not refused or is_committed(log, plan):
         # Another call committed it, and the expected offsets need not match any more.
         complete_job(log, plan, tuple(results))
-        return {**found}
+        return {**existing}
     return {**refused}
 
 
@@ -197,5 +197,5 @@ def _append_to(log: Backend, plan: Plan, partition: int, chunk: Chunk) -> tuple[
         )
     if not isinstance(outcome, Appended):
         return outcome, None
-    appends = NOTHING_SAID.and_then(outcome)
+    appends = NO_TOTALS.and_then(outcome)
     return outcome, PartitionResult(claim.progress_after(chunk, outcome.range), 0, int(outcome.resolved), appends)

@@ -54,7 +54,7 @@ def same_as(progress: Progress, chunk: Chunk) -> bool:
     return (progress.rows, progress.digest, progress.complete) == (chunk.rows, chunk.digest, True)
 
 
-def found_before(
+def existing_result(
     log: Backend, plan: Plan, before: tuple[Progress, ...], chunks: Mapping[int, Chunk]
 ) -> dict[int, Appended]:
     """Return the appends of an earlier call, by partition, and complete the job.
@@ -67,24 +67,24 @@ def found_before(
     """
     held = {each.partition: each for each in before}
     if held.keys() != chunks.keys() or not all(same_as(held[each], chunk) for each, chunk in chunks.items()):
-        told = ", ".join(f"{each.rows} in partition {each.partition}" for each in before)
+        message = ", ".join(f"{each.rows} in partition {each.partition}" for each in before)
         raise InputChangedError(
             f"job {plan.job!r} appended other records before, or the same to another partition: the log holds "
-            f"{told}. Nothing was appended now. Another append needs a job name of its own, under which these would "
-            f"be appended again.",
+            f"{message}. Nothing was appended now. Another append needs a job name of its own, under which these "
+            f"would be appended again.",
             job=plan.job,
         )
     completion = complete_job(log, plan, tuple(PartitionResult(each, each.rows, 0) for each in before))
-    return {each.progress.partition: _found(log, each) for each in completion.partitions}
+    return {each.progress.partition: _existing(log, each) for each in completion.partitions}
 
 
-def _found(log: Backend, result: PartitionResult) -> Appended:
-    found = result.progress
+def _existing(log: Backend, result: PartitionResult) -> Appended:
+    existing = result.progress
     return Appended(
-        range=OffsetRange(found.base_offset, found.end_offset),
-        count=found.rows,
+        range=OffsetRange(existing.base_offset, existing.end_offset),
+        count=existing.rows,
         timestamp_ms=result.appends.timestamp_ms,
-        start_offset=log.bounds(found.partition).start_offset,
+        start_offset=log.bounds(existing.partition).start_offset,
         has_offset=True,
         resolved=True,
     )

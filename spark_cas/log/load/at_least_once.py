@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from spark_cas.core.append_totals import NOTHING_SAID
+from spark_cas.core.append_totals import NO_TOTALS
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, UnknownOutcomeError
@@ -84,7 +84,7 @@ class _BlindLoad:
         self._buffer = ChunkBuffer(limits, partition)
         self._digest = RunningDigest()
         self._appended: list[tuple[int, int]] = []
-        self._said = NOTHING_SAID
+        self._totals = NO_TOTALS
         self._resolved = 0
 
     @property
@@ -117,7 +117,7 @@ class _BlindLoad:
             committed_at_ms=clock.now_ms(),
             task=self._task,
         )
-        return PartitionResult(progress, 0, self._resolved, self._said, self._guarantee)
+        return PartitionResult(progress, 0, self._resolved, self._totals, self._guarantee)
 
     @property
     def _rows(self) -> int:
@@ -139,7 +139,7 @@ class _BlindLoad:
         if not isinstance(outcome, Appended):
             raise self._error(outcome, before)
         self._appended.append((outcome.range.base_offset, outcome.range.end_offset))
-        self._said = self._said.and_then(outcome)
+        self._totals = self._totals.and_then(outcome)
         self._resolved += outcome.resolved
         self._run.add(self._partition, records.num_rows)
 

@@ -123,23 +123,23 @@ def commit_group(log: Backend, plan: Plan, results: Iterable[PartitionResult]) -
         raise aborted(plan)
     if held.ends != ends:
         raise InputChangedError(
-            f"{_told(plan)} was committed by another run, whose rows are at other offsets than those of this run. "
-            f"Only the rows of the other run are visible. Other rows need another job name."
+            f"{_reported(plan)} was committed by another run, whose rows are at other offsets than those of this "
+            f"run. Only the rows of the other run are visible. Other rows need another job name."
         )
 
 
 def aborted(plan: Plan) -> FencedError:
     """Return the error of a run whose group another process aborted."""
     return FencedError(
-        f"{_told(plan)} was aborted before it was complete, by a user, by an expansion, by a load that detected no "
-        f"activity of it, or because it blocked other writers for more than {LONGEST_TRANSACTION_MS // 60_000} "
+        f"{_reported(plan)} was aborted before it was complete, by a user, by an expansion, by a load that detected "
+        f"no activity of it, or because it blocked other writers for more than {LONGEST_TRANSACTION_MS // 60_000} "
         f"minutes. None of its rows is visible. Run the same job again, which loads all rows."
     )
 
 
-def _told(plan: Plan) -> str:
+def _reported(plan: Plan) -> str:
     batch_id = batch_of(plan.group)
-    job = f"job {plan.told_as!r}"
+    job = f"job {plan.display_name!r}"
     return job if batch_id is None else f"batch {batch_id} of {job}"
 
 
@@ -177,8 +177,8 @@ def undecided_progress(log: Backend, plan: Plan) -> tuple[Progress, ...]:
     group = with_group(log, plan).group
     if not group or _outcome(log, group) is not None:
         return ()
-    found = log.progress_of(range(plan.partitions), plan.job, group)
-    return tuple(each for each in found if each is not None)
+    result = log.progress_of(range(plan.partitions), plan.job, group)
+    return tuple(each for each in result if each is not None)
 
 
 def _outcome(log: Backend, group: str) -> GroupOutcome | None:

@@ -14,7 +14,7 @@ from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.require_expected import lost_to_another
 
-FENCED_WAIT_SECONDS = 30.0
+FENCED_RETRY_WAIT_SECONDS = 30.0
 _RIVAL_TRIES = 24
 _JITTER = random.SystemRandom()
 
@@ -32,7 +32,7 @@ def rival_tries() -> Iterator[int]:
         yield attempt
 
 
-def refuse_second_task(partition: int, mine: str, other: str | None) -> None:
+def refuse_second_task(partition: int, own: str, other: str | None) -> None:
     """Raise NotRoutedError if two tasks of one run have rows of the same partition.
 
     The log cannot preserve the row order across tasks.
@@ -42,8 +42,8 @@ def refuse_second_task(partition: int, mine: str, other: str | None) -> None:
         mine: The name of this task, ``run/number``.
         other: The name of the other task; None if it is not known.
     """
-    run = mine.rpartition("/")[0]
-    if other and other != mine and other.rpartition("/")[0] == run:
+    run = own.rpartition("/")[0]
+    if other and other != own and other.rpartition("/")[0] == run:
         raise NotRoutedError(
             f"partition {partition} gets rows from two tasks of one write, and those of one of them may be in the "
             f"log by now. All rows of a log partition must be in one task: use spark_cas.route(df, ...), change "
@@ -60,7 +60,7 @@ def await_other(
     done: Callable[[Progress], bool],
     missing: Callable[[Progress | None], bool],
     wait_seconds: float,
-    seen: Callable[[Progress | None], None] = lambda _: None,
+    known: Callable[[Progress | None], None] = lambda _: None,
 ) -> Progress:
     """Wait for the writer that fenced this one, and return the job's ledger entry.
 
@@ -80,28 +80,28 @@ def await_other(
     """
     partition, plan = claim.partition, claim.plan
     newest: Progress | None = None
-    looked_at: tuple[Progress | None, Bounds] | None = None
+    last_read: tuple[Progress | None, Bounds] | None = None
     deadline = time.monotonic() + wait_seconds
     durations = timing.current()
     pause = 10 * durations.poll_pause
     while True:
-        look_began = time.monotonic()
+        read_began = time.monotonic()
         progress = log.progress(partition, plan.job, plan.group)
-        seen(progress)
+        known(progress)
         if progress and done(progress):
             return progress
         if missing(progress):
             (bounds,) = log.bounds_of([partition], waiting=False)
             # Read the records after the job's rows only if the ledger entry or the bounds changed.
-            if (progress, bounds) != looked_at:
-                looked_at = progress, bounds
+            if (progress, bounds) != last_read:
+                last_read = progress, bounds
                 lost = lost_to_another(log, plan, partition, progress, bounds)
                 if lost is not None:
                     raise error_of(lost, partition)
         if progress != newest:
             newest, deadline = progress, time.monotonic() + wait_seconds
         # Require a read that started after the deadline, because this process may have stalled.
-        if look_began >= deadline:
+        if read_began >= deadline:
             raise error_of(fenced, partition)
         time.sleep(pause)
         pause = min(2 * pause, 2 * durations.longest_poll_pause)

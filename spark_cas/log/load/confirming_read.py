@@ -11,12 +11,12 @@ from spark_cas.log.backend import Backend
 _PAUSES = (0.05, 0.15, 0.3, 0.5)
 """The pauses before the reads, as shares of the time in which a demoted leader learns that it is one."""
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
-def looked_again(
-    log: Backend, found: Mapping[int, Found], look: Callable[[Sequence[int]], Mapping[int, Found]]
-) -> dict[int, Found]:
+def confirmed(
+    log: Backend, result: Mapping[int, Value], read: Callable[[Sequence[int]], Mapping[int, Value]]
+) -> dict[int, Value]:
     """Return the results for partitions, and confirm each `Truncated` with repeated reads.
 
     The reads cover all such partitions together and take about one second at most. Each read requests the current
@@ -27,12 +27,12 @@ def looked_again(
         found: The first result of each partition.
         look: Reads the given partitions and returns new results.
     """
-    found = dict(found)
+    result = dict(result)
     for pause in _PAUSES:
-        lost = [partition for partition, each in found.items() if isinstance(each, Truncated)]
+        lost = [partition for partition, each in result.items() if isinstance(each, Truncated)]
         if not lost:
             break
         time.sleep(pause * timing.current().metadata_lag)
         log.forget_leaders()
-        found |= look(lost)
-    return found
+        result |= read(lost)
+    return result

@@ -17,7 +17,7 @@ def in_one_transaction(
     plan: Plan,
     append: Callable[[], tuple[PartitionResult, ...]],
     *,
-    fenced_wait_seconds: float,
+    fenced_retry_wait_seconds: float,
 ) -> tuple[PartitionResult, ...]:
     """Append all rows of a plan with a commit group, and make them visible atomically.
 
@@ -28,7 +28,7 @@ def in_one_transaction(
         log: The log.
         plan: The plan, with a commit group.
         append: Appends the rows, as `load_rows` or `load_batch` does. It may be called several times.
-        fenced_wait_seconds: The maximum wait for another attempt to commit, in seconds.
+        fenced_retry_wait_seconds: The maximum wait for another attempt to commit, in seconds.
 
     Returns:
         The result of each partition with rows.
@@ -50,7 +50,7 @@ def in_one_transaction(
         except (FencedError, InputChangedError):
             # Another attempt took over. Do not fence it in turn. After its commit, compare its rows with these, and
             # return its offsets.
-            if joined or not _is_committed_soon(log, plan, fenced_wait_seconds):
+            if joined or not _is_committed_soon(log, plan, fenced_retry_wait_seconds):
                 raise
             joined = True
         else:
@@ -59,7 +59,7 @@ def in_one_transaction(
 
 def _is_committed_soon(log: Backend, plan: Plan, seconds: float) -> bool:
     pause = timing.current().group_retry_pause
-    wait = ConfirmingRead(seconds, f"waiting for another run of job {plan.told_as}", pause)
+    wait = ConfirmingRead(seconds, f"waiting for another run of job {plan.display_name}", pause)
     while not is_committed(log, plan):
         if not wait.again("it is not committed"):
             return False

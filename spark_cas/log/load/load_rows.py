@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from spark_cas.core.append_totals import NOTHING_SAID
+from spark_cas.core.append_totals import NO_TOTALS
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
@@ -30,7 +30,7 @@ from spark_cas.core.row_claims import COLUMN, NO_CHECK, check_claim_values, chec
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_by_key import KeyedAppends
-from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task
+from spark_cas.log.load.attempts import FENCED_RETRY_WAIT_SECONDS, await_other, refuse_second_task
 from spark_cas.log.load.cancelling import TaskRun
 
 
@@ -61,7 +61,7 @@ def load_rows(
     limits: ChunkLimits,
     atomic: bool = False,
     has_end: bool = True,
-    fenced_wait_seconds: float = FENCED_WAIT_SECONDS,
+    fenced_retry_wait_seconds: float = FENCED_RETRY_WAIT_SECONDS,
     run: TaskRun | None = None,
 ) -> tuple[PartitionResult, ...]:
     """Append the rows of one task after the existing rows of the job in each partition.
@@ -80,7 +80,7 @@ def load_rows(
         atomic: Whether all rows of a partition are one chunk.
         has_end: Whether the task has all of its rows when ``batches`` ends. If not, it completes no partition: it may
             have been cut off.
-        fenced_wait_seconds: The maximum time in which the successor of a fenced task makes no progress.
+        fenced_retry_wait_seconds: The maximum time in which the successor of a fenced task makes no progress.
         run: Counts the appended rows, and stops the task if another task cancelled the run.
 
     Returns:
@@ -94,7 +94,7 @@ def load_rows(
         InputChangedError: The existing rows differ from those of the input.
         NotRoutedError: Another task of this run has rows for the same partition, or the log lacks a partition.
         UnknownOutcomeError: The task lost the response to an append and could not resolve it.
-        FencedError: The successor made no progress for ``fenced_wait_seconds``.
+        FencedError: The successor made no progress for ``fenced_retry_wait_seconds``.
         RunCancelledError: Another task of this run found a definite error.
     """
     run = run or TaskRun()
@@ -107,7 +107,7 @@ def load_rows(
     for _, load in sorted(loads.items()):
         load.claim()
         load.refuse_missing_rows()
-    return tuple(load.finish(fenced_wait_seconds) for _, load in sorted(loads.items()))
+    return tuple(load.finish(fenced_retry_wait_seconds) for _, load in sorted(loads.items()))
 
 
 def fill(
@@ -169,7 +169,7 @@ class _PartitionLoad:
         self._has_end = has_end
         self._highest_claim = NO_CHECK
         self._resolved = 0
-        self._appends = NOTHING_SAID
+        self._appends = NO_TOTALS
         self._fenced: Fenced | None = None
         self._claim: Claim | None = None
         self._keyed = KeyedAppends(log, partition)
@@ -209,10 +209,10 @@ class _PartitionLoad:
             if self._atomic and self._resumed_rows and not claim.progress.complete:
                 raise JobMismatchError(
                     f"partition {self._partition}: the log has only {self._resumed_rows} of the rows of job "
-                    f"{self._plan.told_as!r}, so the option atomic cannot put all of them into one chunk. Nothing "
-                    f"more was appended to this partition. Run the job again without this option.",
+                    f"{self._plan.display_name!r}, so the option atomic cannot put all of them into one chunk. "
+                    f"Nothing more was appended to this partition. Run the job again without this option.",
                     partition=self._partition,
-                    job=self._plan.told_as,
+                    job=self._plan.display_name,
                 )
             self._skip_buffered()
         return claim
@@ -228,12 +228,14 @@ class _PartitionLoad:
             )
             raise error if self._has_end else MissingRowsError(error.message, **error.fields)
 
-    def finish(self, fenced_wait_seconds: float) -> PartitionResult:
+    def finish(self, fenced_retry_wait_seconds: float) -> PartitionResult:
         """Append the last rows after the end of the input, or close the job in this partition."""
         before = self.claim().progress
         if not self._fenced and not (before and before.complete):
             self._append(self._buffer.take(), complete=self._has_end)
-        progress = self._await_other(self._fenced, fenced_wait_seconds) if self._fenced else self.claim().progress
+        progress = (
+            self._await_other(self._fenced, fenced_retry_wait_seconds) if self._fenced else self.claim().progress
+        )
         if progress is None:
             msg = "a finished partition has progress"
             raise AssertionError(msg)
@@ -260,12 +262,12 @@ class _PartitionLoad:
         left = max(0, self._resumed_rows - self._digest.rows)
         if left:
             self._digest.update(split_claims(records.slice(0, left))[0])
-        progress, rest = self._claim.progress if self._claim else None, records.slice(left)
+        progress, remaining = self._claim.progress if self._claim else None, records.slice(left)
         if left and progress and self._digest.rows == progress.rows and self._digest.hexdigest() != progress.digest:
             raise self._input_changed(f"the first {progress.rows} rows differ from those in the log")
-        if progress and progress.complete and rest.num_rows:
+        if progress and progress.complete and remaining.num_rows:
             raise self._input_changed(f"it completed with {progress.rows} rows, but the input now has more")
-        return rest
+        return remaining
 
     def _check_claims(self, rows: pa.RecordBatch) -> None:
         """Raise ExpectedOffsetError for an invalid expected offset, also of a row that the log already holds."""
@@ -327,36 +329,36 @@ class _PartitionLoad:
             self._log,
             self.claim(),
             fenced,
-            done=lambda found: found.complete or (not self._has_end and found.rows >= self._digest.rows),
-            missing=lambda found: found is None or found.rows < self._digest.rows,
+            done=lambda result: result.complete or (not self._has_end and result.rows >= self._digest.rows),
+            missing=lambda result: result is None or result.rows < self._digest.rows,
             wait_seconds=wait_seconds,
-            seen=self._seen,
+            known=self._known,
         )
         if (progress.rows, progress.digest) != (self._digest.rows, self._digest.hexdigest()):
             error = self._input_changed("another attempt of it completed with other rows than this one has")
             raise error if self._has_end else MissingRowsError(error.message, **error.fields)
         return progress
 
-    def _seen(self, progress: Progress | None) -> None:
+    def _known(self, progress: Progress | None) -> None:
         self._run.count(progress)
         self._run.check(self._log)
 
     def _too_large(self) -> BatchTooLargeError:
         return BatchTooLargeError(
-            f"partition {self._partition}: the rows of job {self._plan.told_as!r} do not fit into one chunk "
+            f"partition {self._partition}: the rows of job {self._plan.display_name!r} do not fit into one chunk "
             f"({self._limits.max_records} records, {self._limits.max_bytes} bytes), as the option atomic requires. "
             f"None of them was appended. Raise maxRecordsPerChunk or maxBytesPerChunk. Or remove the option atomic: "
             f"then a failed load leaves a prefix of the rows of a partition.",
             partition=self._partition,
-            job=self._plan.told_as,
+            job=self._plan.display_name,
         )
 
-    def _input_changed(self, found: str) -> InputChangedError:
+    def _input_changed(self, result: str) -> InputChangedError:
         return InputChangedError(
-            f"partition {self._partition}: job {self._plan.told_as!r} was begun with other input: {found}. "
+            f"partition {self._partition}: job {self._plan.display_name!r} was begun with other input: {result}. "
             f"Nothing more was appended to this partition. Run it with the same rows in the same order "
             f"(spark_cas.route sorts them fully; save input first if each run computes it differently). If the input "
             f"is lost, load only the rows that the log does not have, under another job name.",
             partition=self._partition,
-            job=self._plan.told_as,
+            job=self._plan.display_name,
         )

@@ -33,7 +33,7 @@ _SILENT_SHARE = 1.5
 """The time without appends after which a load counts as crashed, as a multiple of the retry deadline. A live load
 appends or fails within that deadline."""
 
-_LOOKS = 20
+_READS = 20
 """The number of checks for new appends of another load within that time."""
 
 _JITTER = random.SystemRandom()
@@ -114,10 +114,10 @@ def acquire_lock(
             for each in others:
                 # The later owners of these partitions do not see this takeover, so fence the writers now.
                 _fence(log, each, (each.job, *each.after))
-        mine = LoadLock(
+        ours = LoadLock(
             applicant.job, applicant.run, ranges, applicant.process, clock.now_ms(), batch_id=applicant.batch_id
         )
-        changed = load_locks.with_lock(mine, over=others)
+        changed = load_locks.with_lock(ours, over=others)
         if log.put_load_locks(changed):
             own = changed.held[-1]
             for each in others:
@@ -128,7 +128,7 @@ def acquire_lock(
     return own
 
 
-def is_taken_over(log: Backend, lock: LoadLock | None) -> bool:
+def is_replaced(log: Backend, lock: LoadLock | None) -> bool:
     """Return whether another run of the job holds its lock now.
 
     Raises:
@@ -222,12 +222,12 @@ def _fence(log: Backend, lock: LoadLock, jobs: Collection[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _LockState:
     """The last sign of life of a load, its time, and the time of the next check, on the monotonic clock."""
 
     sign: object
     since: float
-    look_at: float
+    read_at: float
 
 
 class _Waiting:
@@ -242,7 +242,7 @@ class _Waiting:
         """Whether the current check started after the deadline."""
         self._pause_seconds = timing.current().first_pause
         self._say_at = time.monotonic()
-        self._seen: dict[tuple[str, str], _Seen] = {}
+        self._known: dict[tuple[str, str], _LockState] = {}
         """By job and run."""
 
     def has_ended(self, lock: LoadLock) -> bool:
@@ -296,8 +296,8 @@ class _Waiting:
             return
         if time.monotonic() >= self._say_at:
             self._say_at = time.monotonic() + timing.current().log_interval
-            said = "job %s waits for %s: for %.0f s more at most."
-            _LOG.warning(said, self._applicant.job, whom, left)
+            message = "job %s waits for %s: for %.0f s more at most."
+            _LOG.warning(message, self._applicant.job, whom, left)
         self.pause()
 
     def pause(self) -> None:
@@ -308,14 +308,14 @@ class _Waiting:
     def _silent_for(self, lock: LoadLock, plan: Plan | None) -> float:
         """Return the observed seconds without an append of a load; confirm a time over the limit with a new read."""
         began = time.monotonic()
-        seen = self._seen.get((lock.job, lock.run))
-        if seen is not None and began < seen.look_at and began - seen.since < self._silent_seconds:
-            return began - seen.since
+        known = self._known.get((lock.job, lock.run))
+        if known is not None and began < known.read_at and began - known.since < self._silent_seconds:
+            return began - known.since
         sign = self._sign_of_life(lock, plan)
         now = time.monotonic()
         # A change may have happened just now. An unchanged state is certain only up to the start of the read.
-        since = now if seen is None or seen.sign != sign else seen.since
-        self._seen[lock.job, lock.run] = _Seen(sign, since, now + self._silent_seconds / _LOOKS)
+        since = now if known is None or known.sign != sign else known.since
+        self._known[lock.job, lock.run] = _LockState(sign, since, now + self._silent_seconds / _READS)
         return began - since
 
     def _sign_of_life(self, lock: LoadLock, plan: Plan | None) -> object:
@@ -328,4 +328,4 @@ class _Waiting:
 
 
 def _named(lock: LoadLock) -> str:
-    return f"partition{'s' if len(lock.partitions) > 1 else ''} {lock.told_partitions}"
+    return f"partition{'s' if len(lock.partitions) > 1 else ''} {lock.partitions_text}"

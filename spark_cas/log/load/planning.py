@@ -35,7 +35,7 @@ from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import within
 from spark_cas.log.expanding import layout_since, settled_layouts
-from spark_cas.log.load.after_expansion import newest_plan, plan_now, plan_of_rest, require_rest_of
+from spark_cas.log.load.after_expansion import newest_plan, plan_now, plan_of_remaining, require_remaining_of
 from spark_cas.log.load.atomic_load import decide_group, is_committed, refuse_by_key, with_group
 from spark_cas.log.load.cancelling import is_of_run, rows_since
 from spark_cas.log.load.placing import require_partitioner
@@ -114,7 +114,7 @@ def pin_plan(
             require_named_as_now(wanted, settled.expansions, layout.partitions)
         bounds = log.bounds_of(range(layout.partitions), waiting=True)
         ends = tuple(each.end_offset for each in bounds)
-        mine = Plan(
+        own = Plan(
             job,
             layout.log_id,
             layout.epoch,
@@ -130,20 +130,20 @@ def pin_plan(
             input=input_digest,
             partitioner="" if placement is None else placement.partitioner,
         )
-        refuse_by_key(mine)
+        refuse_by_key(own)
         require_partitioner(settled.partitioner, placement)
-        _require_input_of(mine, earlier)
+        _require_input_of(own, earlier)
         if not any_layout:
             try:
-                require_expected(log, mine, bounds)
+                require_expected(log, own, bounds)
             except (ConflictError, TruncatedError):
                 # Another run of the job may have planned it meanwhile, and the new records may be its own.
                 first = log.plan(job)
                 if first is None:
                     raise
-        first = first or (_recorded(log, mine, None if settled.partitioner else placement) if record else mine)
-        if first == mine:
-            return with_group(log, mine)
+        first = first or (_recorded(log, own, None if settled.partitioner else placement) if record else own)
+        if first == own:
+            return with_group(log, own)
     else:
         layout = layout_since(log, first.layout_epoch)
     partitioner = None if placement is None else placement.partitioner
@@ -158,20 +158,22 @@ def pin_plan(
         if plan.layout_epoch != layout.epoch:
             _require_incomplete(log, plan)
             require_named_as_now(wanted, settled_layouts(log).expansions, layout.partitions)
-            rest = plan_of_rest(log, layout, plan, job, earlier)
-            plan = log.record_plan(replace(rest, pinned_by=pinned_by, pinned_at_ms=now_ms)) if record else rest
-            require_rest_of(job, plan)
+            remaining = plan_of_remaining(log, layout, plan, job, earlier)
+            plan = (
+                log.record_plan(replace(remaining, pinned_by=pinned_by, pinned_at_ms=now_ms)) if record else remaining
+            )
+            require_remaining_of(job, plan)
     _require_input_of(plan, earlier)
     plan = with_group(log, plan)
     again = _rejoined(log, plan, wanted, looking=not any_layout and not is_committed(log, plan))
     return replace(again, rejoined=plan.pinned_by != pinned_by)
 
 
-def _recorded(log: Backend, mine: Plan, placement: Placement | None) -> Plan:
+def _recorded(log: Backend, own: Plan, placement: Placement | None) -> Plan:
     """Record a plan, and the partitioner that the write names, if any. Return the first plan of the job."""
     if placement is not None and placement.named:
         require_partitioner(log.record_partitioner(placement.partitioner), placement)
-    return log.record_plan(mine)
+    return log.record_plan(own)
 
 
 def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: bool) -> Plan:
@@ -187,7 +189,7 @@ def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: boo
     try:
         again = rejoin(plan, wanted, progress)
     except JobMismatchError as other:
-        raise other.with_message(f"{other.message} {_rows_in_log(log, plan.told_as)}") from None
+        raise other.with_message(f"{other.message} {_rows_in_log(log, plan.display_name)}") from None
     # A stream makes a plan for each batch, and does not depend on partitions without rows.
     if looking and not again.stream:
         require_expected_again(log, again, visible)
@@ -211,9 +213,9 @@ def require_same_input(plan: Plan, input_digest: str, difference: str = "its fil
     """
     if plan.input and input_digest and plan.input != input_digest:
         raise InputChangedError(
-            f"job {plan.told_as!r} began with another input: {difference}. This run appended nothing. Run the job "
-            f"with the input that it began with, or load other rows under another job name.",
-            job=plan.told_as,
+            f"job {plan.display_name!r} began with another input: {difference}. This run appended nothing. Run the "
+            f"job with the input that it began with, or load other rows under another job name.",
+            job=plan.display_name,
         )
 
 
@@ -238,31 +240,31 @@ def require_same_kind(
         whole: Whether it is atomic.
         partitioner: The partitioner of its rows; None if the caller assigned them.
     """
-    found = None
+    result = None
     planned = first.partitioner or DEFAULT_PARTITIONER
     if first.stream != stream:
         was, is_ = ("a stream", "a load") if first.stream else ("a load", "a stream")
-        found = f"is {was}, and its name was now given to {is_}"
+        result = f"is {was}, and its name was now given to {is_}"
     elif first.compare != compare:
-        found = (
+        result = (
             f"was planned with compare={first.compare}, and its name was now given to a write with compare={compare}"
         )
     elif first.whole != whole:
         was, is_ = ("as a whole", "partition by partition")[:: 1 if first.whole else -1]
-        found = f"was planned to be visible {was}, and its name was now given to a write {is_}"
+        result = f"was planned to be visible {was}, and its name was now given to a write {is_}"
     elif partitioner not in (None, planned):
-        found = f"was planned with partitioner={planned}, and its name was now given to rows of {partitioner}"
+        result = f"was planned with partitioner={planned}, and its name was now given to rows of {partitioner}"
     elif first.round_of != round_of:
-        found = f"is {_kind(first.round_of)}, and its name was now given to {_kind(round_of)}"
+        result = f"is {_kind(first.round_of)}, and its name was now given to {_kind(round_of)}"
     elif first.continues:
-        found = (
+        result = (
             f"is the rest of job {first.continues!r}, which is to be run again for it, and its name was now given "
             f"to a write of its own"
         )
-    if found is not None:
+    if result is not None:
         raise JobMismatchError(
-            f"job {first.job!r} {found}. Nothing was appended. Run it again as it was planned; rows that are not its "
-            f"own need another job name. {_rows_in_log(log, first.job)}",
+            f"job {first.job!r} {result}. Nothing was appended. Run it again as it was planned; rows that are not "
+            f"its own need another job name. {_rows_in_log(log, first.job)}",
             job=first.job,
         )
 
@@ -270,11 +272,11 @@ def require_same_kind(
 def _require_incomplete(log: Backend, plan: Plan) -> None:
     if log.completion(plan.job) is not None:
         raise LayoutChangedError(
-            f"job {plan.told_as!r} is complete, and its rows are in the log. Partitions were added "
+            f"job {plan.display_name!r} is complete, and its rows are in the log. Partitions were added "
             f"since, so these rows, which were routed for the new ones, cannot be compared with them. Nothing was "
             f"appended; there is nothing to do, unless there are other rows: write those, and none that the job "
             f"wrote, under another job name.",
-            job=plan.told_as,
+            job=plan.display_name,
         )
 
 
@@ -282,12 +284,12 @@ def _require_input_of(plan: Plan, earlier: tuple[EarlierRows, ...]) -> None:
     """Raise LayoutChangedError unless the input lacks exactly the rows that the load appended under earlier plans."""
     if plan.earlier == earlier:
         return
-    taken = sum(sum(each.rows) for each in earlier)
+    used = sum(sum(each.rows) for each in earlier)
     raise LayoutChangedError(
-        f"{taken} rows were taken out of the input because they are in the log, but job "
-        f"{plan.told_as!r} had appended {plan.earlier_rows} before partitions were added. Nothing was "
+        f"{used} rows were taken out of the input because they are in the log, but job "
+        f"{plan.display_name!r} had appended {plan.earlier_rows} before partitions were added. Nothing was "
         f"appended now. Call spark_cas.route again, with the options of this write, its job among them.",
-        job=plan.told_as,
+        job=plan.display_name,
     )
 
 
@@ -309,8 +311,8 @@ def job_results(log: Backend, job: str, *, proven: bool = False) -> tuple[Partit
     completion = log.completion(job)
     if completion is not None:
         return completion.partitions
-    found = log.progress_of(range(log.layout().partitions), job, proven=proven)
-    return tuple(PartitionResult(progress, None, None) for progress in found if progress is not None)
+    result = log.progress_of(range(log.layout().partitions), job, proven=proven)
+    return tuple(PartitionResult(progress, None, None) for progress in result if progress is not None)
 
 
 def job_progress(log: Backend, job: str, *, proven: bool = False) -> tuple[Progress, ...]:
@@ -342,10 +344,10 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
     for progress in log.progress_of(others, plan.job, plan.group, proven=plan.rejoined):
         if progress is not None and progress.rows:
             raise InputChangedError(
-                f"partition {progress.partition} holds {progress.rows} rows of job {plan.told_as!r}, but the input "
-                f"now has none for it. {_on_with_other_rows(log, plan, results)}",
+                f"partition {progress.partition} holds {progress.rows} rows of job {plan.display_name!r}, but the "
+                f"input now has none for it. {_on_with_other_rows(log, plan, results)}",
                 partition=progress.partition,
-                job=plan.told_as,
+                job=plan.display_name,
             )
     if plan.whole:
         decide_group(log, plan, results)
@@ -353,19 +355,19 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
         require_expected_still(log, plan, others, sum(result.progress.rows for result in results))
     # A task may not know that it has all of its rows (`load_rows`). When all tasks have ended, they have.
     done = [replace(each, progress=replace(each.progress, complete=True)) for each in results]
-    mine = Completion(
+    own = Completion(
         job=plan.job,
         log_id=plan.log_id,
         layout_epoch=plan.layout_epoch,
         partitions=tuple(sorted(done, key=lambda result: result.progress.partition)),
         completed_at_ms=clock.now_ms(),
     )
-    recorded = log.record_completion(mine)
-    if _content(recorded) != _content(mine):
+    recorded = log.record_completion(own)
+    if _content(recorded) != _content(own):
         raise InputChangedError(
-            f"job {plan.told_as!r} was completed by another run with other rows than this one has: "
+            f"job {plan.display_name!r} was completed by another run with other rows than this one has: "
             f"{recorded.rows}. {_on_with_other_rows(log, plan, results)}",
-            job=plan.told_as,
+            job=plan.display_name,
         )
     return recorded
 
@@ -383,7 +385,7 @@ def _on_with_other_rows(log: Backend, plan: Plan, results: tuple[PartitionResult
             f"Rows of this run were appended before this check, in partitions {', '.join(map(str, new))}. Read the "
             f"log, and write only the rows that it does not have, under another job name."
         )
-    return f"{onward} {_rows_in_log(log, plan.told_as)}"
+    return f"{onward} {_rows_in_log(log, plan.display_name)}"
 
 
 def refused_as_a_whole(
@@ -399,7 +401,7 @@ def refused_as_a_whole(
     """
     message = refusal.message
     if isinstance(refusal, ProgressLostError):
-        return refusal.with_message(f"{message} {rows_in_log_text(plan.told_as, None)}")
+        return refusal.with_message(f"{message} {rows_in_log_text(plan.display_name, None)}")
     if isinstance(refusal, ConflictError):
         mismatches, whole = mismatch_now(log, plan, read_partitions)
         # A conflict of a row or key has no next offsets, because no expected offset of a partition resolves it.
@@ -407,7 +409,7 @@ def refused_as_a_whole(
             return refusal.with_message(f"{message} And {whole.message}", next_offsets=whole.next_offsets)
         if whole is not None and not mismatches.keys().isdisjoint(refusal.next_offsets or ()):
             return whole
-    return refusal.with_message(f"{message} {_rows_in_log(log, plan.told_as)}", next_offsets=None)
+    return refusal.with_message(f"{message} {_rows_in_log(log, plan.display_name)}", next_offsets=None)
 
 
 def rows_before(log: Backend, plan: Plan) -> tuple[int, ...] | None:
@@ -430,8 +432,8 @@ def rows_before(log: Backend, plan: Plan) -> tuple[int, ...] | None:
     try:
         with within(seconds):
             while len(rows) < plan.partitions and time.monotonic() < ends:
-                found = log.progress_of(range(len(rows), len(rows) + step), plan.job)
-                rows += [0 if progress is None else progress.rows for progress in found]
+                result = log.progress_of(range(len(rows), len(rows) + step), plan.job)
+                rows += [0 if progress is None else progress.rows for progress in result]
     except StorageError:
         return None
     return tuple(rows) if len(rows) == plan.partitions else None
@@ -480,9 +482,9 @@ def _rows_in_log(log: Backend, job: str) -> str:
 def _rows_beside(log: Backend, done: Completion) -> int:
     """Return the number of rows of a complete job in the log, including those that another run appended beside it."""
     held = {each.progress.partition: each.progress.rows for each in done.partitions}
-    for found in log.progress_of(range(log.layout().partitions), done.job):
-        if found is not None:
-            held[found.partition] = max(found.rows, held.get(found.partition, 0))
+    for result in log.progress_of(range(log.layout().partitions), done.job):
+        if result is not None:
+            held[result.partition] = max(result.rows, held.get(result.partition, 0))
     return sum(held.values())
 
 

@@ -14,7 +14,7 @@ from spark_cas.core.plan import Plan, Progress, is_complete, resume_offset
 from spark_cas.core.refusal import mismatch_error
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.confirming_read import looked_again
+from spark_cas.log.load.confirming_read import confirmed
 from spark_cas.log.load.rows_in_log import rows_in_ledger_text
 
 Mismatch = Conflict | Truncated
@@ -34,7 +34,9 @@ def require_expected(log: Backend, plan: Plan, bounds: Sequence[Bounds]) -> None
     """
     mismatches = _mismatches(log, plan, plan.named, dict(enumerate(bounds)), {})
     if mismatches:
-        raise mismatch_error(plan.told_as, mismatches, _next_offsets(plan, mismatches, {}), "Nothing was appended.")
+        raise mismatch_error(
+            plan.display_name, mismatches, _next_offsets(plan, mismatches, {}), "Nothing was appended."
+        )
 
 
 def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress | None]) -> None:
@@ -61,7 +63,7 @@ def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress
     mismatches = {each: mismatch for each, mismatch in mismatches.items() if now[each] == progress[each]}
     if mismatches:
         rows_in_log = f"Nothing was appended now. {_rows_in_ledger(plan, now)}"
-        raise mismatch_error(plan.told_as, mismatches, _next_offsets(plan, mismatches, now), rows_in_log)
+        raise mismatch_error(plan.display_name, mismatches, _next_offsets(plan, mismatches, now), rows_in_log)
 
 
 def require_expected_still(log: Backend, plan: Plan, without_rows: Sequence[int], rows: int) -> None:
@@ -81,7 +83,7 @@ def require_expected_still(log: Backend, plan: Plan, without_rows: Sequence[int]
     """
     mismatches = mismatches_now(log, plan, [each for each in plan.named if each in without_rows], {})
     if mismatches and log.completion(plan.job) is None:
-        rows_in_log = f"Job {plan.told_as!r} has no rows there. "
+        rows_in_log = f"Job {plan.display_name!r} has no rows there. "
         if plan.whole:
             rows_in_log += "Nothing of it is visible, in no partition."
         else:
@@ -89,7 +91,9 @@ def require_expected_still(log: Backend, plan: Plan, without_rows: Sequence[int]
                 f"All {plan.earlier_rows + rows} that it has are in the log, in other partitions, and stay, but it "
                 f"is not recorded as complete."
             )
-        raise mismatch_error(plan.told_as, mismatches, _next_offsets(plan, mismatches, {}, without_rows), rows_in_log)
+        raise mismatch_error(
+            plan.display_name, mismatches, _next_offsets(plan, mismatches, {}, without_rows), rows_in_log
+        )
 
 
 def mismatch_now(
@@ -118,7 +122,7 @@ def mismatch_now(
     if not mismatches:
         return mismatches, None
     next_offsets, rows_in_log = _next_offsets(plan, mismatches, progress), _rows_in_ledger(plan, progress)
-    return mismatches, mismatch_error(plan.told_as, mismatches, next_offsets, rows_in_log)
+    return mismatches, mismatch_error(plan.display_name, mismatches, next_offsets, rows_in_log)
 
 
 def lost_to_another(
@@ -138,12 +142,12 @@ def lost_to_another(
     if expected is None or bounds.end_offset < expected:
         return None
     try:
-        found = _look(log, partition, expected, bounds, progress)
+        result = _mismatch_at(log, partition, expected, bounds, progress)
     except ValueError:
         return None
-    if not isinstance(found, Conflict) or log.progress(partition, plan.job, plan.group) != progress:
+    if not isinstance(result, Conflict) or log.progress(partition, plan.job, plan.group) != progress:
         return None
-    return found
+    return result
 
 
 def _mismatches(
@@ -162,18 +166,18 @@ def _mismatches(
     """
     expected = {each: resume_offset(plan, each, progress.get(each)) for each in partitions}
 
-    def look(at: Iterable[int], bounds: Mapping[int, Bounds]) -> dict[int, Mismatch | None]:
+    def read(at: Iterable[int], bounds: Mapping[int, Bounds]) -> dict[int, Mismatch | None]:
         return {
             each: _mismatch(log, each, offset, bounds[each], progress.get(each))
             for each in at
             if (offset := expected[each]) is not None
         }
 
-    def look_now(at: Sequence[int]) -> dict[int, Mismatch | None]:
-        return look(at, dict(zip(at, log.bounds_of(at, waiting=True), strict=True)))
+    def read_now(at: Sequence[int]) -> dict[int, Mismatch | None]:
+        return read(at, dict(zip(at, log.bounds_of(at, waiting=True), strict=True)))
 
-    found = looked_again(log, look(expected, bounds), look_now)
-    return {each: mismatch for each, mismatch in found.items() if mismatch is not None}
+    result = confirmed(log, read(expected, bounds), read_now)
+    return {each: mismatch for each, mismatch in result.items() if mismatch is not None}
 
 
 def mismatches_now(
@@ -196,11 +200,11 @@ def _mismatch(
 ) -> Mismatch | None:
     """Call `_look`, and retry once with new bounds if a stale leader reports an end below ``bounds``."""
     try:
-        return _look(log, partition, expected, bounds, progress)
+        return _mismatch_at(log, partition, expected, bounds, progress)
     except ValueError:
         (again,) = log.bounds_of([partition], waiting=True)
     try:
-        return _look(log, partition, expected, again, progress)
+        return _mismatch_at(log, partition, expected, again, progress)
     except ValueError:
         raise StorageError(
             f"partition {partition}: brokers reported the end offset {again.end_offset}, then a lower one. Existing "
@@ -209,7 +213,9 @@ def _mismatch(
         ) from None
 
 
-def _look(log: Backend, partition: int, expected: int, bounds: Bounds, progress: Progress | None) -> Mismatch | None:
+def _mismatch_at(
+    log: Backend, partition: int, expected: int, bounds: Bounds, progress: Progress | None
+) -> Mismatch | None:
     """Apply `check_expected`, which accepts a gap without records; raise ValueError if bounds are stale."""
     if not bounds.start_offset <= expected < bounds.end_offset:
         return check_expected(expected, bounds, None)

@@ -28,5 +28,5 @@ def rows_in_ledger_text(plan: Plan, rows: int) -> str:
     """
     rows += plan.earlier_rows
     if not may_have_forgotten(plan):
-        return rows_in_log_text(plan.told_as, rows)
-    return f"{rows_in_log_text(plan.told_as, rows or None)} {_FORGETS}"
+        return rows_in_log_text(plan.display_name, rows)
+    return f"{rows_in_log_text(plan.display_name, rows or None)} {_FORGETS}"

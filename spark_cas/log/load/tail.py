@@ -18,7 +18,7 @@ class Tail:
         self._log = log
         self._partition = partition
         self._kept: list[tuple[int, pa.Array]] = []
-        self._seen: OffsetRange | None = None
+        self._known: OffsetRange | None = None
         self._others_end = 0
         self.end_offset = 0
         """The end of the offsets read so far."""
@@ -27,7 +27,7 @@ class Tail:
 
     def free_since(self, offset: int) -> bool:
         """Return whether other writers have no record from an offset to the end read so far."""
-        return self._seen is not None and self._seen.base_offset <= offset and self._others_end <= offset
+        return self._known is not None and self._known.base_offset <= offset and self._others_end <= offset
 
     def others(self, since: int, bounds: Bounds, own: Sequence[tuple[int, int]]) -> Iterator[tuple[int, pa.Array]]:
         """Yield the keys of other writers' records from an offset to the end, as (first offset, keys).
@@ -44,7 +44,7 @@ class Tail:
             ValueError: The range is not within the current bounds any more; retry with new bounds.
         """
         if sum(keys.nbytes for _, keys in self._kept) > _MOST_BYTES:
-            self._kept, self._seen = [], None
+            self._kept, self._known = [], None
         yield from list(self._kept)
         for unseen in self._unseen(since, bounds.end_offset):
             if unseen.base_offset < bounds.start_offset:
@@ -52,15 +52,15 @@ class Tail:
             there = unseen.intersect(bounds.range)
             for piece in outside(there, own) if there else ():
                 yield from self._read(piece)
-            self._seen = unseen if self._seen is None else _joined(self._seen, unseen)
+            self._known = unseen if self._known is None else _joined(self._known, unseen)
         self.end_offset = bounds.end_offset
 
     def _unseen(self, since: int, end_offset: int) -> list[OffsetRange]:
         """Return the ranges that are not read yet, from ``since`` to the end."""
-        if self._seen is None:
+        if self._known is None:
             return [OffsetRange(min(since, end_offset), end_offset)]
-        before = [OffsetRange(since, self._seen.base_offset)] if since < self._seen.base_offset else []
-        return [*before, OffsetRange(self._seen.end_offset, max(end_offset, self._seen.end_offset))]
+        before = [OffsetRange(since, self._known.base_offset)] if since < self._known.base_offset else []
+        return [*before, OffsetRange(self._known.end_offset, max(end_offset, self._known.end_offset))]
 
     def _read(self, piece: OffsetRange) -> Iterator[tuple[int, pa.Array]]:
         for base, records in self._log.read(self._partition, piece, ("key",)):

@@ -22,10 +22,10 @@ from spark_cas.core.outcome import (
     ProgressLost,
     Refusal,
     Unknown,
-    says_lost,
+    is_lost,
 )
 from spark_cas.core.plan import trimmed_unseen
-from spark_cas.core.put_reply import Found, PutReply, PutVerdict, judge_put
+from spark_cas.core.put_reply import Existing, PutReply, PutVerdict, judge_put
 from spark_cas.core.records import fill_timestamps
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log.deadline import wait_for_others
@@ -95,7 +95,7 @@ class Appender:
         """Try to append once. Return None if another writer won and the claim permits a retry."""
         bounds, newest = self._chunks.find_end()
         refusal = self._check(claim, chunk, bounds, newest)
-        if says_lost(refusal):
+        if is_lost(refusal):
             # Confirm lost progress with a second read that does not use cached chunks.
             self._chunks.forget()
             bounds, newest = self._chunks.find_end()
@@ -122,7 +122,7 @@ class Appender:
             return offset >= self._chunks.records_end(newest)
 
         return refusal or check_rows(
-            chunk, bounds.end_offset, lambda offset: claim.lets_expect(offset, nothing_since)
+            chunk, bounds.end_offset, lambda offset: claim.allows_expected_offset(offset, nothing_since)
         )
 
     def _check_unseen(self, claim: Claim, expected: int | None, bounds: Bounds) -> Fenced | ProgressLost | None:
@@ -159,16 +159,16 @@ class Appender:
                 f"a chunk of {chunk.records.num_rows} rows takes {len(data)} bytes as a file, and the store takes "
                 f"{MAX_CHUNK_BYTES}. Lower maxBytesPerChunk."
             )
-        verdict, found, why = self._put(claim, data, stored)
+        verdict, result, why = self._put(claim, data, stored)
         match verdict:
             case PutVerdict.APPENDED | PutVerdict.RESOLVED:
                 return self._acknowledge(claim, chunk, stored, resolved=verdict is PutVerdict.RESOLVED)
             case PutVerdict.FENCED:
-                return Fenced(found.header.progress.task if found and found.header.progress else None)
+                return Fenced(result.header.progress.task if result and result.header.progress else None)
             case PutVerdict.LAYOUT_CHANGED:
-                return LayoutChanged(claim.plan.layout_epoch, found.header.layout_epoch if found else -1)
+                return LayoutChanged(claim.plan.layout_epoch, result.header.layout_epoch if result else -1)
             case PutVerdict.CONFLICT:
-                return self._overtaken(claim, found)
+                return self._overtaken(claim, result)
             case PutVerdict.AGAIN:
                 return Unknown(why)
 
@@ -189,32 +189,32 @@ class Appender:
             except StorageError as error:
                 # The client may have sent the request before, and the store may have executed it without a reply.
                 reply, refused = PutReply.UNCLEAR, error
-            found, whose = (None, Found.ABSENT) if reply is PutReply.CREATED else self._read_back(claim, stored)
+            result, whose = (None, Existing.ABSENT) if reply is PutReply.CREATED else self._read_back(claim, stored)
             verdict = judge_put(reply, whose)
             if verdict is not PutVerdict.AGAIN:
-                return verdict, found, ""
-            if refused and self._puts == first and whose is Found.ABSENT:
+                return verdict, result, ""
+            if refused and self._puts == first and whose is Existing.ABSENT:
                 raise refused
             # If the store permits neither writes nor reads, as with expired credentials, a retry cannot succeed.
-            barred = refused is not None and whose is Found.UNREADABLE
+            barred = refused is not None and whose is Existing.UNREADABLE
             if barred or not wait.again("the store did not report whether it stored the chunk"):
-                return verdict, found, _why_unclear(doing, refused, whose)
+                return verdict, result, _why_unclear(doing, refused, whose)
 
-    def _read_back(self, claim: Claim, mine: StoredChunk) -> tuple[StoredChunk | None, Found]:
+    def _read_back(self, claim: Claim, own: StoredChunk) -> tuple[StoredChunk | None, Existing]:
         try:
-            found = self._chunks.stored_at(mine.header.base_offset)
-            is_void = found is not None and self._chunks.is_gap(found)
+            result = self._chunks.stored_at(own.header.base_offset)
+            is_void = result is not None and self._chunks.is_gap(result)
         except StorageError:
-            return None, Found.UNREADABLE
-        if found is None:
-            return None, Found.ABSENT
-        if found.header.write_id == mine.header.write_id:
-            return found, Found.OURS
-        if found.header.job == claim.plan.job and not is_void:
-            return found, Found.SAME_JOB
-        if found.header.layout_epoch > claim.plan.layout_epoch:
-            return found, Found.NEWER_LAYOUT
-        return found, Found.OTHER
+            return None, Existing.UNREADABLE
+        if result is None:
+            return None, Existing.ABSENT
+        if result.header.write_id == own.header.write_id:
+            return result, Existing.OURS
+        if result.header.job == claim.plan.job and not is_void:
+            return result, Existing.SAME_JOB
+        if result.header.layout_epoch > claim.plan.layout_epoch:
+            return result, Existing.NEWER_LAYOUT
+        return result, Existing.OTHER
 
     def _acknowledge(self, claim: Claim, chunk: Chunk, stored: StoredChunk, *, resolved: bool) -> Outcome | None:
         """Return Appended if the chunk is in the log. A late put may have reused a name that trimming freed."""
@@ -240,14 +240,14 @@ class Appender:
             attempts=self._puts,
         )
 
-    def _overtaken(self, claim: Claim, found: StoredChunk | None) -> Conflict | None:
+    def _overtaken(self, claim: Claim, result: StoredChunk | None) -> Conflict | None:
         """Handle a put that lost to another chunk. If that chunk is uncommitted, the append waits for its group."""
-        if found is None or not self._chunks.is_undecided(found):
+        if result is None or not self._chunks.is_undecided(result):
             # A chunk of an aborted group holds no record, so it causes no conflict.
-            return None if found and self._chunks.is_gap(found) else self._conflict(claim)
-        if found.header.group != claim.plan.group:
-            self._ahead = job_of(found.header.group)
-            self._chunks.groups.abort_overdue(found)
+            return None if result and self._chunks.is_gap(result) else self._conflict(claim)
+        if result.header.group != claim.plan.group:
+            self._ahead = job_of(result.header.group)
+            self._chunks.groups.abort_overdue(result)
         return None
 
     def _conflict(self, claim: Claim) -> Conflict | None:
@@ -271,21 +271,21 @@ class Appender:
         if claim.plan.group and claim.progress is not None:
             end_offset = claim.progress.end_offset  # other writers may have appended since the commit
         at = OffsetRange(end_offset, end_offset)
-        mine = claim.progress_after(chunk, at)
+        own = claim.progress_after(chunk, at)
         # For a group, the commit record stores the end offset.
-        if not mine.complete or claim.plan.group:
+        if not own.complete or claim.plan.group:
             return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=False)
-        recorded = self._ledger.close(mine, claim.plan.pinned_by)
-        if (recorded.rows, recorded.digest) != (mine.rows, mine.digest):
+        recorded = self._ledger.close(own, claim.plan.pinned_by)
+        if (recorded.rows, recorded.digest) != (own.rows, own.digest):
             return Fenced(recorded.task)
         return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=False)
 
 
-def _why_unclear(doing: str, refused: StorageError | None, whose: Found) -> str:
+def _why_unclear(doing: str, refused: StorageError | None, whose: Existing) -> str:
     """Return the reason why the commit status of a chunk is unknown."""
-    if whose is Found.UNREADABLE:
-        said = refused.message if refused else f"{doing}: the store did not report whether it stored the chunk."
-        return f"{said} It could not be read back"
+    if whose is Existing.UNREADABLE:
+        text = refused.message if refused else f"{doing}: the store did not report whether it stored the chunk."
+        return f"{text} It could not be read back"
     if refused:
         return f"{refused.message} The store does not have the chunk, but may have stored it in an earlier try"
     return f"{doing}: the store neither took the chunk nor holds it"

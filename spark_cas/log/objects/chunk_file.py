@@ -152,7 +152,7 @@ def _shrinks(values: pa.ChunkedArray) -> bool:
     return sum(len(pa.compress(each, _CODEC)) for each in samples) < size - size // 8
 
 
-def decode_header(end: memoryview, what: str) -> StoredChunk:
+def decode_header(end: memoryview, subject: str) -> StoredChunk:
     """Read the header of a chunk from the last `HEADER_BYTES` of its file, or from the whole file.
 
     Args:
@@ -168,10 +168,10 @@ def decode_header(end: memoryview, what: str) -> StoredChunk:
         checksum, text = metadata[_HEADER.encode()].decode().split(" ", 1)
         stored = metadata[_CHECKSUM.encode()].removeprefix(_MARK).decode()
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
-        raise _damaged(what, "its footer cannot be read") from None
+        raise _damaged(subject, "its footer cannot be read") from None
     if checksum != xxhash.xxh3_64_hexdigest(text.encode()):
-        raise _damaged(what, "the checksum of its header does not fit")
-    return StoredChunk(_header(json.loads(text), what), stored)
+        raise _damaged(subject, "the checksum of its header does not fit")
+    return StoredChunk(_header(json.loads(text), subject), stored)
 
 
 def newest_ms(end: memoryview) -> int | None:
@@ -189,7 +189,7 @@ def newest_ms(end: memoryview) -> int | None:
     return newest
 
 
-def decode(data: memoryview, what: str, columns: tuple[str, ...]) -> tuple[StoredChunk, Iterator[pa.RecordBatch]]:
+def decode(data: memoryview, subject: str, columns: tuple[str, ...]) -> tuple[StoredChunk, Iterator[pa.RecordBatch]]:
     """Verify a whole chunk and return its header and its records.
 
     Args:
@@ -201,9 +201,9 @@ def decode(data: memoryview, what: str, columns: tuple[str, ...]) -> tuple[Store
         ChunkDamagedError: if a checksum does not match; raised before the first record is returned
         FormatError: if this version does not support the format of the chunk
     """
-    stored = decode_header(data, what)
+    stored = decode_header(data, subject)
     if _checksum_around(data, _checksum_at(data)) != stored.checksum:
-        raise _damaged(what, "its checksum does not fit its bytes")
+        raise _damaged(subject, "its checksum does not fit its bytes")
     return stored, _batches(data, columns)
 
 
@@ -244,11 +244,11 @@ def _fields(header: ChunkHeader) -> dict[str, Any]:
     return {"format": FORMAT_VERSION, **fields}
 
 
-def _header(fields: dict[str, Any], what: str) -> ChunkHeader:
+def _header(fields: dict[str, Any], subject: str) -> ChunkHeader:
     version = fields.pop("format", None)
     if version not in (FORMAT_VERSION, _GROUPED_VERSION):
         raise FormatError(
-            f"{what} has format version {version}, and this spark_cas reads versions up to {_GROUPED_VERSION}. "
+            f"{subject} has format version {version}, and this spark_cas reads versions up to {_GROUPED_VERSION}. "
             f"Use the version of spark_cas that wrote it, or a newer one."
         )
     previous = fields.pop("previous")
@@ -260,8 +260,8 @@ def _header(fields: dict[str, Any], what: str) -> ChunkHeader:
     )
 
 
-def _damaged(what: str, found: str) -> ChunkDamagedError:
+def _damaged(subject: str, result: str) -> ChunkDamagedError:
     return ChunkDamagedError(
-        f"{what}: {found}. Its bytes were torn or changed after they were acknowledged. Nothing of it was "
+        f"{subject}: {result}. Its bytes were torn or changed after they were acknowledged. Nothing of it was "
         f"read. Restore the file from a copy; the log cannot be read past it until then."
     )

@@ -87,8 +87,8 @@ def read_layout(store: Store, path: str) -> RecordedLayout:
 def read_expansions(store: Store, stored: StoredLayouts) -> tuple[Expansion, ...]:
     """Read all finished expansions, oldest first. Raises FormatError, StorageError."""
     # No expansion led to the first layout.
-    found = (read_layout(store, path).expansion for path in stored.layouts[1:])
-    return tuple(each for each in found if each is not None)
+    result = (read_layout(store, path).expansion for path in stored.layouts[1:])
+    return tuple(each for each in result if each is not None)
 
 
 def read_pending(store: Store, stored: StoredLayouts) -> Intent | None:

@@ -16,7 +16,7 @@ def encode(value: dict[str, Any]) -> bytes:
     return _canonical({"format": FORMAT_VERSION, "checksum": _checksum(text), "value": value}).encode()
 
 
-def decode(data: bytes | memoryview, what: str) -> dict[str, Any]:
+def decode(data: bytes | memoryview, subject: str) -> dict[str, Any]:
     """Return the value of a document.
 
     Args:
@@ -30,14 +30,16 @@ def decode(data: bytes | memoryview, what: str) -> dict[str, Any]:
         document = json.loads(bytes(data))
         version, checksum, value = document["format"], document["checksum"], document["value"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise FormatError(f"{what} is not in the format of spark_cas. Check that this directory is a log.") from None
+        raise FormatError(
+            f"{subject} is not in the format of spark_cas. Check that this directory is a log."
+        ) from None
     if version != FORMAT_VERSION:
         raise FormatError(
-            f"{what} has format version {version}, and this spark_cas reads version {FORMAT_VERSION}. "
+            f"{subject} has format version {version}, and this spark_cas reads version {FORMAT_VERSION}. "
             f"Use the version of spark_cas that wrote it, or a newer one."
         )
     if not isinstance(value, dict) or checksum != _checksum(_canonical(value)):
-        raise FormatError(f"{what} is damaged: its checksum does not fit its content. Restore it from a copy.")
+        raise FormatError(f"{subject} is damaged: its checksum does not fit its content. Restore it from a copy.")
     return value
 
 

@@ -21,9 +21,9 @@ def put_once(store: RetryingStore, path: str, data: bytes) -> bytes | memoryview
     with within(store.patience_seconds):
         wait = store.wait(doing)
         while store.create(path, data) is not PutReply.CREATED:
-            found = store.get(path)
-            if found is not None:
-                return found
+            result = store.get(path)
+            if result is not None:
+                return result
             if not wait.again("the store neither took it nor holds it"):
                 raise StorageError(
                     f"{doing}: the store neither took it nor holds it after {wait.waited:.0f} s. Check that the "

@@ -23,7 +23,7 @@ class Groups:
         self._store = store
         self._decided: OrderedDict[str, GroupOutcome] = OrderedDict()
         self._undecided: set[str] | None = None
-        self._looked_at: dict[str, GroupOutcome] = {}
+        self._read_outcomes: dict[str, GroupOutcome] = {}
 
     @contextmanager
     def at_one_moment(self) -> Iterator[dict[str, GroupOutcome]]:
@@ -32,9 +32,9 @@ class Groups:
         Yields:
             the outcomes that were read within the context
         """
-        self._undecided, self._looked_at = set(), {}
+        self._undecided, self._read_outcomes = set(), {}
         try:
-            yield self._looked_at
+            yield self._read_outcomes
         finally:
             self._undecided = None
 
@@ -52,10 +52,10 @@ class Groups:
             self._store.settle(paths.outcome(group))
             self._remember(group, data)
         if self._undecided is not None:
-            self._looked_at[group] = self._decided[group]
+            self._read_outcomes[group] = self._decided[group]
         return self._decided[group]
 
-    def seen(self, stored: StoredChunk, own: str) -> StoredChunk | None:
+    def visible(self, stored: StoredChunk, own: str) -> StoredChunk | None:
         """Return a chunk as a writer of the group ``own`` reads it.
 
         If the chunk belongs to another group without an outcome, return None. If its group was aborted, the result

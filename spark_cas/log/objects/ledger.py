@@ -26,7 +26,7 @@ class Ledger:
     def __init__(self, store: RetryingStore, chunks: PartitionChunks) -> None:
         self._store = store
         self._chunks = chunks
-        self._seen: dict[str, tuple[Progress | None, int]] = {}
+        self._known: dict[str, tuple[Progress | None, int]] = {}
         """Per job, the last known progress and the offset up to which chunks were checked."""
         self._settled_upto = 0
         """File names of chunks below this offset are synced to disk."""
@@ -47,23 +47,23 @@ class Ledger:
         while True:
             bounds, _ = self._chunks.find_end()
             try:
-                found = self._progress_within(bounds, job, pinned_by, planned_end)
+                result = self._progress_within(bounds, job, pinned_by, planned_end)
             except TrimmedMeanwhileError:
-                self._seen.pop(job, None)
+                self._known.pop(job, None)
             else:
-                if found is not None:
-                    self._settle(found, bounds)
-                return bounds, found
+                if result is not None:
+                    self._settle(result, bounds)
+                return bounds, result
             if not wait.again("the log was trimmed meanwhile"):
                 raise StorageError(
                     f"{doing}: the log was trimmed again and again for {wait.waited:.0f} s. Run the same job again "
                     f"later."
                 )
 
-    def _settle(self, found: Progress, bounds: Bounds) -> None:
+    def _settle(self, result: Progress, bounds: Bounds) -> None:
         """Sync an entry to disk before other chunks depend on it. Its writer may have crashed before it did so."""
-        if found.end_offset > self._settled_upto:
-            self._store.settle(paths.chunk(self._chunks.number, found.base_offset))
+        if result.end_offset > self._settled_upto:
+            self._store.settle(paths.chunk(self._chunks.number, result.base_offset))
             self._settled_upto = bounds.end_offset
 
     def _progress_within(self, bounds: Bounds, job: str, pinned_by: str, planned_end: int) -> Progress | None:
@@ -73,13 +73,13 @@ class Ledger:
         since = max(bounds.start_offset, planned_end)
         if bounds.end_offset <= since:
             return None  # the partition has no chunk since the plan was made
-        found, upto = self._seen.get(job) or self._hinted(job, since) or (None, planned_end)
-        if upto < since or (found is not None and found.base_offset < planned_end):
+        result, upto = self._known.get(job) or self._hinted(job, since) or (None, planned_end)
+        if upto < since or (result is not None and result.base_offset < planned_end):
             # The entry was trimmed, or a forgotten job of the same name wrote it.
-            found, upto = None, since
-        found, upto = self._newest_from(job, upto, bounds, found)
-        self._seen[job] = found, upto
-        return found if found and found.end_offset > bounds.start_offset else None
+            result, upto = None, since
+        result, upto = self._newest_from(job, upto, bounds, result)
+        self._known[job] = result, upto
+        return result if result and result.end_offset > bounds.start_offset else None
 
     def newer(self, job: str, known: Progress | None, unseen_from: int, bounds: Bounds) -> Progress | None:
         """Return the job's newest entry in the chunks from an offset on; None if it is not newer than ``known``.
@@ -90,19 +90,19 @@ class Ledger:
             unseen_from: the first offset to check
             bounds: the bounds of the partition
         """
-        found, _ = self._newest_from(job, max(unseen_from, bounds.start_offset), bounds, None)
-        return found if found and found.rows > (known.rows if known else 0) else None
+        result, _ = self._newest_from(job, max(unseen_from, bounds.start_offset), bounds, None)
+        return result if result and result.rows > (known.rows if known else 0) else None
 
     def closed(self, job: str, pinned_by: str) -> Progress | None:
         """Return the entry with which a job ended without more rows under a plan; None if there is none."""
         if self._chunks.group:
             return None  # a group ends with its outcome and has no such entry
         path = paths.closed(job, pinned_by, self._chunks.number)
-        found = self._store.get(path)
-        if found is None:
+        result = self._store.get(path)
+        if result is None:
             return None
         self._store.settle(path)
-        return self._decode(found, job)
+        return self._decode(result, job)
 
     def close(self, progress: Progress, pinned_by: str) -> Progress:
         """Record the entry with which a job ended without more rows under a plan, unless one is recorded.
@@ -122,7 +122,7 @@ class Ledger:
         progress = stored.header.progress
         if progress is None:
             return
-        self._seen[progress.job] = progress, stored.header.end_offset
+        self._known[progress.job] = progress, stored.header.end_offset
         at_once = progress.complete and progress.chunks == 1
         if at_once and _CHANCE.randrange(_HINT_EVERY_CHUNKS):
             return
@@ -132,20 +132,20 @@ class Ledger:
                 self._chunks.write_hint(paths.job_hint(progress.job, self._chunks.number), stored)
 
     def _newest_from(
-        self, job: str, upto: int, bounds: Bounds, found: Progress | None
+        self, job: str, upto: int, bounds: Bounds, result: Progress | None
     ) -> tuple[Progress | None, int]:
-        if found and found.complete:
-            return found, upto
+        if result and result.complete:
+            return result, upto
         for stored in self._chunks.chunks_from(upto, bounds.end_offset):
             if stored.header.job == job:
-                found = stored.header.progress
+                result = stored.header.progress
             upto = stored.header.end_offset
-            if found and found.complete:
+            if result and result.complete:
                 break
         if self._chunks.start_offset() > bounds.start_offset:
             # A writer that stalled during trimming may have put a chunk that is not part of the log.
             raise TrimmedMeanwhileError
-        return found, upto
+        return result, upto
 
     def _hinted(self, job: str, start: int) -> tuple[Progress, int] | None:
         stored = self._chunks.read_hint(paths.job_hint(job, self._chunks.number))

@@ -89,7 +89,7 @@ class LocalFolder:
             if error.errno != errno.EROFS:  # no new chunk here depends on the file
                 raise plain(error.errno, f"syncing {folder}") from None
 
-    def look_again(self, path: str) -> bool:
+    def recheck(self, path: str) -> bool:
         """Open the folder of a missing file to refresh a cached listing. Return whether the folder exists.
 
         A network file system may cache for a minute that a name is free. It contacts its server when a client opens

@@ -37,8 +37,8 @@ class LocalStore:
     def get_end(self, path: str, size: int | None) -> memoryview | None:
         """Return the last ``size`` bytes of a file, all bytes if ``size`` is None; None if there is no file."""
         file = local.inside(self._root, path)
-        found = _end_of(file, size)
-        return _end_of(file, size) if found is None and self._folder.look_again(path) else found
+        result = _end_of(file, size)
+        return _end_of(file, size) if result is None and self._folder.recheck(path) else result
 
     def below(self, prefix: str, after: str | None = None) -> list[str]:
         folder = local.inside(self._root, prefix)

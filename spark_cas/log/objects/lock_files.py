@@ -14,7 +14,7 @@ _KEPT = 16
 fails."""
 
 _LOG = logging.getLogger("spark_cas")
-_told: set[str] = set()
+_reported: set[str] = set()
 """Logs for which this process has logged that old locks remain."""
 
 
@@ -34,8 +34,8 @@ class ObjectLockTable:
                 return load_locks_from_json(json.dumps(documents.decode(data, "the locks of the log")))
 
     def put_load_locks(self, load_locks: LoadLocks) -> bool:
-        mine = documents.encode(json.loads(load_locks_to_json(load_locks)))
-        if put_once(self._documents, paths.load_locks(load_locks.number), mine) != mine:
+        own = documents.encode(json.loads(load_locks_to_json(load_locks)))
+        if put_once(self._documents, paths.load_locks(load_locks.number), own) != own:
             return False
         numbers = self._numbers()
         old = [each for each in numbers if each <= numbers[-1] - _KEPT]
@@ -48,10 +48,10 @@ class ObjectLockTable:
             self._documents.delete([paths.load_locks(each) for each in old])
         except StorageError as error:
             where = self._documents.at(paths.LOAD_LOCKS)
-            if where not in _told:
-                _told.add(where)
+            if where not in _reported:
+                _reported.add(where)
                 _LOG.warning("old locks stay in %s, and loads go on: %s", where, error.message)
 
     def _numbers(self) -> list[int]:
-        found = map(paths.load_locks_number, self._documents.below(paths.LOAD_LOCKS))
-        return sorted(each for each in found if each is not None)
+        result = map(paths.load_locks_number, self._documents.below(paths.LOAD_LOCKS))
+        return sorted(each for each in result if each is not None)

@@ -94,9 +94,9 @@ class ObjectLog(ObjectRegistry, Backend):
     def preflight(
         self, *, begun: bool = False, idempotence: str = REQUIRED, placement: Placement | None = None
     ) -> Preflight:
-        found = super().preflight(begun=begun, idempotence=idempotence, placement=placement)
+        result = super().preflight(begun=begun, idempotence=idempotence, placement=placement)
         self._prove_put_if_absent()
-        return found
+        return result
 
     def create(self, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Layout:
         if not 1 <= partitions <= MOST_PARTITIONS:
@@ -105,8 +105,8 @@ class ObjectLog(ObjectRegistry, Backend):
         if not self._store.below(paths.LAYOUTS):
             self._refuse_other_content()
             self._prove_put_if_absent()
-        mine = Layout(log_id=uuid.uuid4().hex, epoch=0, partitions=partitions)
-        put_layout(self._store, RecordedLayout(mine, None, partitioner))
+        own = Layout(log_id=uuid.uuid4().hex, epoch=0, partitions=partitions)
+        put_layout(self._store, RecordedLayout(own, None, partitioner))
         return self.layout()
 
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
@@ -121,14 +121,14 @@ class ObjectLog(ObjectRegistry, Backend):
             wait = self._store.wait(f"looking where the partitions of {self._store.at()} end")
             while True:
                 with self._groups.at_one_moment() as outcomes:
-                    found = tuple(self._partition(each).find_end()[0] for each in partitions)
-                ends = {each: bounds.end_offset for each, bounds in zip(partitions, found, strict=True)}
+                    result = tuple(self._partition(each).find_end()[0] for each in partitions)
+                ends = {each: bounds.end_offset for each, bounds in zip(partitions, result, strict=True)}
                 # If a group commits meanwhile, only the partitions that were read later contain it.
                 if all(each.is_below(ends) for each in outcomes.values()):
-                    return found
+                    return result
                 if not wait.again("loads are decided"):
                     if not waiting:
-                        return found
+                        return result
                     raise UndecidedError(
                         f"looking where the partitions of {self._store.at()} end: for {wait.waited:.0f} s loads as a "
                         f"whole were decided again and again. Try again when fewer of them are written at once."
@@ -191,13 +191,13 @@ class ObjectLog(ObjectRegistry, Backend):
             ends = [plan.end_offsets[each] if plan and each < plan.partitions else 0 for each in partitions]
             pinned_by = plan.pinned_by if plan else ""
 
-            def look() -> tuple[Progress | None, ...]:
-                asked = zip(partitions, ends, strict=True)
-                return tuple(self._ledger(each, group).progress(job, pinned_by, end)[1] for each, end in asked)
+            def read() -> tuple[Progress | None, ...]:
+                requested = zip(partitions, ends, strict=True)
+                return tuple(self._ledger(each, group).progress(job, pinned_by, end)[1] for each, end in requested)
 
-            found = look()
+            result = read()
             # If a group commits meanwhile, only the partitions that were read later contain it.
-            return look() if plan and plan.whole and any(found) and not all(found) else found
+            return read() if plan and plan.whole and any(result) and not all(result) else result
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         return trim(self._store, self._partition(partition), before_offset)
@@ -258,14 +258,14 @@ class ObjectLog(ObjectRegistry, Backend):
         """
         if not plan.pinned_by:
             return  # the job never resumes
-        found = self.plan(plan.job)
-        if found is None or found.pinned_by != plan.pinned_by:
+        result = self.plan(plan.job)
+        if result is None or result.pinned_by != plan.pinned_by:
             raise LogNotSharedError(
-                f"the log at this address does not hold the plan that was recorded for job {plan.told_as!r}, though "
-                f"it was the same log once. Where the address is a local directory, every worker must see the same "
-                f"one, and no copy of it: use a shared directory or an object store. (If the job was forgotten "
+                f"the log at this address does not hold the plan that was recorded for job {plan.display_name!r}, "
+                f"though it was the same log once. Where the address is a local directory, every worker must see the "
+                f"same one, and no copy of it: use a shared directory or an object store. (If the job was forgotten "
                 f"meanwhile, run it again.)",
-                job=plan.told_as,
+                job=plan.display_name,
             )
 
     def _settle(self, kind: str, path: str, whose: str) -> None:
@@ -286,7 +286,7 @@ class ObjectLog(ObjectRegistry, Backend):
         if own is None or own.group != group:
             if own is not None:
                 self._ledgers.pop(own, None)
-            own = self._own[partition] = self._chunks[partition].seen_by(group)
+            own = self._own[partition] = self._chunks[partition].as_read_by(group)
         return own
 
     def _ledger(self, partition: int, group: str = "") -> Ledger:

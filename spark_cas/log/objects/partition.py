@@ -33,7 +33,7 @@ class PartitionChunks:
         """The group whose uncommitted chunks are included; empty to include none."""
         self._newest: StoredChunk | None = None
 
-    def seen_by(self, group: str) -> "PartitionChunks":
+    def as_read_by(self, group: str) -> "PartitionChunks":
         """Return the partition as the writers of a group read it. The copy shares the cached newest chunk."""
         own = PartitionChunks(self._store, self.number, self.log_id, self.groups, group)
         own._newest = self._newest
@@ -41,13 +41,13 @@ class PartitionChunks:
 
     def chunk_at(self, base_offset: int) -> StoredChunk | None:
         """Return the chunk that begins at an offset; None if there is none or its group has no outcome."""
-        found = self.stored_at(base_offset)
-        return found and self.groups.seen(found, self.group)
+        result = self.stored_at(base_offset)
+        return result and self.groups.visible(result, self.group)
 
     def stored_at(self, base_offset: int) -> StoredChunk | None:
         """Return the chunk that is stored at an offset, regardless of its group's outcome; None if there is none."""
-        found = self._footer_at(base_offset)
-        return found and found[0]
+        result = self._footer_at(base_offset)
+        return result and result[0]
 
     def dated_chunk_at(self, base_offset: int) -> tuple[StoredChunk, int | None] | None:
         """Return the chunk that begins at an offset, with its highest timestamp in milliseconds.
@@ -55,20 +55,20 @@ class PartitionChunks:
         Returns:
             None if there is no chunk or its group has no outcome; the timestamp is None if the chunk has no records
         """
-        found = self._footer_at(base_offset)
-        seen = found and self.groups.seen(found[0], self.group)
-        if not found or not seen:
+        result = self._footer_at(base_offset)
+        known = result and self.groups.visible(result[0], self.group)
+        if not result or not known:
             return None
-        return seen, None if is_void(seen) else newest_ms(found[1])
+        return known, None if is_void(known) else newest_ms(result[1])
 
     def is_undecided(self, stored: StoredChunk) -> bool:
         """Return whether only the writers of its own group can read a stored chunk."""
-        return self.groups.seen(stored, "") is None
+        return self.groups.visible(stored, "") is None
 
     def is_gap(self, stored: StoredChunk) -> bool:
         """Return whether a stored chunk holds no record for any reader, as after its group was aborted."""
-        seen = self.groups.seen(stored, "")
-        return seen is not None and is_void(seen)
+        known = self.groups.visible(stored, "")
+        return known is not None and is_void(known)
 
     def require_in_place(self, stored: StoredChunk, base_offset: int) -> None:
         """Check that a chunk was written for this log, partition and offset.

@@ -50,10 +50,10 @@ def read_chunks(
         del data  # the batches own the memory, which is released before the next chunk is read
         chunks.require_in_place(stored, at)
         _require_next(stored, before, path)
-        seen = chunks.groups.seen(stored, "")
-        if seen is None:
+        known = chunks.groups.visible(stored, "")
+        if known is None:
             raise chunks.missing(at)  # the range ends before any uncommitted chunk
-        if not is_void(seen):
+        if not is_void(known):
             yield from _part(batches, at, offsets)
         del batches  # release the batches of a skipped chunk
         before, at = stored, stored.header.end_offset
@@ -74,9 +74,9 @@ def offset_since(store: Store, chunks: PartitionChunks, timestamp_ms: int) -> in
             offsets = OffsetRange(at, stored.header.end_offset)
             if newest_ms is not None and newest_ms >= timestamp_ms:
                 for base, records in read_chunks(store, chunks, bounds.start_offset, offsets, ("timestamp",)):
-                    found = first_since(records, timestamp_ms)
-                    if found is not None:
-                        return base + found
+                    result = first_since(records, timestamp_ms)
+                    if result is not None:
+                        return base + result
             at = offsets.end_offset
         except TrimmedError:
             at = chunks.start_offset()

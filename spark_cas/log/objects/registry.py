@@ -36,8 +36,8 @@ class ObjectRegistry:
 
     def jobs(self) -> tuple[str, ...]:
         # Do not list folders: a directory keeps the folder of a forgotten job.
-        found = map(paths.planned_job, self._objects.below(paths.JOBS))
-        return tuple(sorted(job for job in found if job is not None))
+        result = map(paths.planned_job, self._objects.below(paths.JOBS))
+        return tuple(sorted(job for job in result if job is not None))
 
     def forget(self, plan: Plan) -> None:
         """Remove the entries of a job. Its chunks remain, but later plans of this name do not search them."""
@@ -51,7 +51,7 @@ class ObjectRegistry:
         # plan before each try, but the read and the delete are two steps. Therefore no load of that name may run
         # while two processes forget the job.
         self._objects.delete_if(
-            paths.plan(plan.job), lambda found: recorded_plan(_text(found, "plan", plan.job), plan.job) == plan
+            paths.plan(plan.job), lambda result: recorded_plan(_text(result, "plan", plan.job), plan.job) == plan
         )
 
 

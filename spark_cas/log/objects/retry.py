@@ -13,7 +13,7 @@ from spark_cas.core.errors import StorageError
 from spark_cas.core.put_reply import PutReply
 from spark_cas.log.deadline import Wait
 from spark_cas.log.objects.store import Store
-from spark_cas.log.objects.store_errors import NobodyThereError, NotNowError
+from spark_cas.log.objects.store_errors import NoServerError, NotNowError
 from spark_cas.log.spec import LogSpec
 
 _T = TypeVar("_T")
@@ -29,7 +29,7 @@ class RetryingStore:
         self._store = store
         self.at = spec.at
         self.patience_seconds = spec.patience_seconds
-        self._met = spec.met
+        self._reached = spec.reached
 
     def wait(self, doing: str) -> Wait:
         """Return the retry state for an operation that the caller retries itself. ``doing`` describes it."""
@@ -66,12 +66,12 @@ class RetryingStore:
         The read and the delete are two separate steps. An object that another writer puts between them is lost.
         """
 
-        def look_and_delete() -> None:
-            found = self._store.get(path)
-            if found is not None and is_meant(found):
+        def check_and_delete() -> None:
+            result = self._store.get(path)
+            if result is not None and is_meant(result):
                 self._store.delete([path])
 
-        self._ask(f"deleting {self.at(path)}", look_and_delete)
+        self._ask(f"deleting {self.at(path)}", check_and_delete)
 
     def settle(self, path: str) -> None:
         self._store.settle(path)
@@ -82,14 +82,14 @@ class RetryingStore:
             try:
                 answer = request()
             except NotNowError as error:
-                passes = self._met or not isinstance(error, NobodyThereError)
+                passes = self._reached or not isinstance(error, NoServerError)
                 if not (passes and wait.again(error.why)):
-                    raise _given_up(error, wait) from None
+                    raise _retries_exhausted(error, wait) from None
             else:
-                self._met = True
+                self._reached = True
                 return answer
 
 
-def _given_up(error: NotNowError, wait: Wait) -> StorageError:
-    asked = f" The request was retried for {wait.waited:.0f} s." if wait.waited >= 1 else ""
-    return StorageError(f"{error.message}{asked}")
+def _retries_exhausted(error: NotNowError, wait: Wait) -> StorageError:
+    requested = f" The request was retried for {wait.waited:.0f} s." if wait.waited >= 1 else ""
+    return StorageError(f"{error.message}{requested}")

@@ -184,18 +184,18 @@ class _ObjectStore:
         return self._ask(doing, lambda: memoryview(self._store.get_range(path, start=start, end=end)))
 
     def below(self, prefix: str, after: str | None = None) -> list[str]:
-        found = self._ask(
+        result = self._ask(
             f"listing {self._at(prefix)}",
             lambda: [each["path"] for page in self._store.list(prefix, offset=after) for each in page],
         )
         # Some stores include the offset itself in the listing.
-        return sorted(path for path in found or [] if not after or path > after)
+        return sorted(path for path in result or [] if not after or path > after)
 
     def folders(self, prefix: str) -> list[str]:
-        found = self._ask(f"listing {self._at(prefix)}", lambda: self._store.list_with_delimiter(prefix))
-        if found is None:
+        result = self._ask(f"listing {self._at(prefix)}", lambda: self._store.list_with_delimiter(prefix))
+        if result is None:
             return []
-        return sorted([*found["common_prefixes"], *(each["path"] for each in found["objects"])])
+        return sorted([*result["common_prefixes"], *(each["path"] for each in result["objects"])])
 
     def delete(self, paths: list[str]) -> None:
         # Delete one object per request, so that a missing object does not prevent other deletes.

@@ -14,7 +14,7 @@ _PASSING = re.compile("400 RequestTimeout|408|409|425|429|5(?!01|05)..")
 
 _NO_ANSWER = "HTTP error:"
 """Text in obstore's errors if the reply is missing or incomplete. Otherwise the reply was not understood."""
-_NOBODY_THERE = ("kind: Connect", "://169.254.")
+_NO_SERVER = ("kind: Connect", "://169.254.")
 """Text in obstore's errors if the port is closed or the host or certificate is unknown. A slow connection is a
 timeout instead. Without credentials, obstore requests them from the link-local metadata address, which is also listed
 here."""
@@ -34,7 +34,7 @@ class NotNowError(StorageError):
         self.why = why
 
 
-class NobodyThereError(NotNowError):
+class NoServerError(NotNowError):
     """The address refuses connections. The address is wrong, unless an earlier request succeeded."""
 
 
@@ -67,8 +67,8 @@ def plain(error: BaseException, doing: str) -> StorageError:
         )
     if _NO_ANSWER not in str(error):
         return StorageError(f"{doing}: the server at the address is no such store ({type(error).__name__}). {_CHECK}")
-    nobody = any(sign in str(error) for sign in _NOBODY_THERE)
-    kind = NobodyThereError if nobody else NotNowError
+    no_server = any(sign in str(error) for sign in _NO_SERVER)
+    kind = NoServerError if no_server else NotNowError
     why = f"the store did not answer ({type(error).__name__})"
     return kind(f"{doing}: {why}. {_CHECK}", why)
 
@@ -80,7 +80,7 @@ def _status(error: BaseException) -> str:
     cause is unknown. Both return "400 RequestTimeout".
     """
     text = str(error)
-    found = re.search(r"status code: (\d{3})", text)
-    status = found[1] if found else ""
+    result = re.search(r"status code: (\d{3})", text)
+    status = result[1] if result else ""
     timed_out = "<Code>RequestTimeout</Code>" in text or "Error performing HEAD" in text
     return "400 RequestTimeout" if status == "400" and timed_out else status

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HEADER_BYTES = 16 << 20
 """Maximum number of bytes that are read from each file to find its schema. Larger headers are rejected."""
-_FOUND = pa.schema([("file", pa.int32()), ("schema", pa.string()), ("problem", pa.string())])
+_RESULT = pa.schema([("file", pa.int32()), ("schema", pa.string()), ("problem", pa.string())])
 
 
 def avro_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
@@ -38,8 +38,8 @@ def avro_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
         UnreadableInputError: for a file with an invalid header; from tasks for any invalid content
     """
     require_fastavro()
-    found = contents(spark, files)  # one listing by Spark for both jobs; it omits files that are empty by then
-    schemas = _schemas(found, files)
+    result = contents(spark, files)  # one listing by Spark for both jobs; it omits files that are empty by then
+    schemas = _schemas(result, files)
     paths = {text: files[members[0]].path for text, members in schemas.items()}
     columns = merged_columns((path, parse_schema(text, path).spark) for text, path in paths.items())
     result_schema = with_position(columns)
@@ -70,10 +70,10 @@ def avro_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
                     yield _with_position(values, index, first)
                     first += len(decoded)
 
-    return found.select("path", "content").mapInArrow(read, result_schema)
+    return result.select("path", "content").mapInArrow(read, result_schema)
 
 
-def _schemas(found: "DataFrame", files: Sequence[InputFile]) -> dict[str, list[int]]:
+def _schemas(result: "DataFrame", files: Sequence[InputFile]) -> dict[str, list[int]]:
     """Return the schemas in the order of the first file that has each, with the indexes of their files."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
@@ -89,10 +89,10 @@ def _schemas(found: "DataFrame", files: Sequence[InputFile]) -> dict[str, list[i
                 except UnreadableInputError as error:
                     problem = error.message
                 row = {"file": index, "schema": schema, "problem": problem}
-                yield pa.RecordBatch.from_pylist([row], _FOUND)
+                yield pa.RecordBatch.from_pylist([row], _RESULT)
 
     head = F.substring("content", 1, _HEADER_BYTES).alias("head")
-    heads = found.select("path", F.length("content").alias("size"), head)
+    heads = result.select("path", F.length("content").alias("size"), head)
     groups = heads.mapInArrow(read, "file INT, schema STRING, problem STRING").groupBy("schema", "problem")
     rows = groups.agg(F.sort_array(F.collect_list("file")).alias("files")).collect()
     rows.sort(key=lambda row: row.files[0])

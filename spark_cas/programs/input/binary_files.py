@@ -32,8 +32,8 @@ def binary_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame
         UnreadableInputError: if a file is too large, or (also from a task) if its size differs from the list
     """
     numbers = FileNumbers(files)
-    found = contents(spark, files)
-    listed = found.select("path", "length").toArrow()
+    result = contents(spark, files)
+    listed = result.select("path", "length").toArrow()
     read_files = set(map(numbers.of, listed["path"].to_pylist(), listed["length"].to_pylist()))
     for index, each in enumerate(files):
         if each.size and index not in read_files:
@@ -51,7 +51,7 @@ def binary_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame
             )
             yield rows.filter(pc.greater(sizes, 0))
 
-    rows = found.selectExpr("content AS value", "path", "length", "modificationTime").mapInArrow(
+    rows = result.selectExpr("content AS value", "path", "length", "modificationTime").mapInArrow(
         read,
         "value BINARY NOT NULL, path STRING NOT NULL, length BIGINT NOT NULL, modificationTime TIMESTAMP NOT NULL, "
         f"{FILE} INT NOT NULL, {POSITION} BIGINT NOT NULL",

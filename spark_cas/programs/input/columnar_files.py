@@ -168,9 +168,9 @@ def _require_distinct_names(kind: "DataType", place: tuple[str, ...]) -> None:
     elif kind.typeName() == "map":
         _require_distinct_names(kind.valueType, (*place, "value"))  # type: ignore[attr-defined]
     elif kind.typeName() == "struct":
-        seen: dict[str, str] = {}
+        known: dict[str, str] = {}
         for field in kind.fields:  # type: ignore[attr-defined]
-            other = seen.setdefault(field.name.lower(), field.name)
+            other = known.setdefault(field.name.lower(), field.name)
             if other != field.name:
                 raise UsageError(
                     f"--input: column {'.'.join((*place, field.name))} differs only by case from {other}. Nothing "

@@ -18,7 +18,7 @@ _ENCODED = re.compile(r"[^A-Za-z0-9_\-!.~'()*:@&=+$,;/]")
 
 def spark_uri(path: str) -> str:
     """Return the percent-encoded URI of a file, as in Spark's column ``_metadata.file_path``."""
-    return _ENCODED.sub(lambda found: _encoded(found[0]), path)
+    return _ENCODED.sub(lambda result: _encoded(result[0]), path)
 
 
 def with_file_index(
@@ -64,14 +64,14 @@ def _folder_names(files: Sequence[InputFile], columns: Sequence[str]) -> list[st
                 f"--input: file {each.path} is not in the same folders name=value as file {files[0].path}. Nothing "
                 f"was appended. Load these files apart."
             )
-    taken = {name.lower() for name in columns}
+    used = {name.lower() for name in columns}
     for name in first:
-        if name.lower() in taken:
+        if name.lower() in used:
             raise UsageError(
                 f"--input: folder {name}=... of file {files[0].path} has the name of a column of the files. Nothing "
                 f"was appended. Rename the folder, or load the folder below it."
             )
-        taken.add(name.lower())
+        used.add(name.lower())
     return first
 
 

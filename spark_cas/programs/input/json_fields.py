@@ -198,25 +198,25 @@ def _object(members: Iterable[tuple[str, Json, _Node]]) -> str:
 
 def _error(record: int, name: str, value: Json, expected: str) -> FieldError:
     if isinstance(value, dict | list):
-        found = "an object" if isinstance(value, dict) else "an array"
+        result = "an object" if isinstance(value, dict) else "an array"
     elif isinstance(value, bool):
-        found = str(value).lower()
+        result = str(value).lower()
     else:
-        found = value[:SHOWN_CHARACTERS] if isinstance(value, Number) else shown(value)
-    return FieldError(record, f"the field {shown(name)}: {found} is not exactly {expected}")
+        result = value[:SHOWN_CHARACTERS] if isinstance(value, Number) else shown(value)
+    return FieldError(record, f"the field {shown(name)}: {result} is not exactly {expected}")
 
 
-def missing_fields(schema: "DataType", found: "DataType", name: str = "") -> str | None:
+def missing_fields(schema: "DataType", result: "DataType", name: str = "") -> str | None:
     """Return the first field of a schema that is missing in the other; None if there is none."""
     from pyspark.sql.types import ArrayType, StructType
 
-    if isinstance(schema, StructType) and isinstance(found, StructType):
-        existing = {each.name: each.dataType for each in found}
+    if isinstance(schema, StructType) and isinstance(result, StructType):
+        existing = {each.name: each.dataType for each in result}
         for each in schema:
             path = f"{name}.{each.name}" if name else each.name
             missing = path if each.name not in existing else missing_fields(each.dataType, existing[each.name], path)
             if missing:
                 return missing
-    if isinstance(schema, ArrayType) and isinstance(found, ArrayType):
-        return missing_fields(schema.elementType, found.elementType, name)
+    if isinstance(schema, ArrayType) and isinstance(result, ArrayType):
+        return missing_fields(schema.elementType, result.elementType, name)
     return None

@@ -100,9 +100,9 @@ def json_rows(
     fields = _fields(spark, rows, schema, files)
     with_fields = StructType([*task_schema, StructField(_FIELDS, StringType()), StructField(PLACE, StringType())])
     rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), with_fields, count)
-    taken = {name.lower() for name in rows.columns} & {name.lower() for name in fields.names}
-    if taken:
-        raise UsageError(f"the documents have a field {shown(min(taken))}, which a load adds itself: rename it.")
+    used = {name.lower() for name in rows.columns} & {name.lower() for name in fields.names}
+    if used:
+        raise UsageError(f"the documents have a field {shown(min(used))}, which a load adds itself: rename it.")
     document = F.col(_FIELDS)
     parsed = F.from_json(document, fields, {**json_options(formats), "mode": "FAILFAST"})
     problem = time_problem(document, fields, formats)
@@ -171,12 +171,12 @@ class _JsonReader:
         if not text.strip(_SPACES + "\n"):
             return
         try:
-            found = documents_of(text)
+            result = documents_of(text)
         except ValueError as error:
             raise self._part.error(str(error), _FIX) from None
-        if found:
-            numbers = [1 + text.count("\n", 0, begin) for begin, _, _ in found]
-            yield self._batch([text[begin:end] for begin, end, _ in found], [each for _, _, each in found], numbers)
+        if result:
+            numbers = [1 + text.count("\n", 0, begin) for begin, _, _ in result]
+            yield self._batch([text[begin:end] for begin, end, _ in result], [each for _, _, each in result], numbers)
 
     def _batch(self, documents: list[str], values: list[Json], lines: list[int]) -> pa.RecordBatch:
         objects = [each for each in values if isinstance(each, dict)]
@@ -217,11 +217,13 @@ def _fields(
     A schema is compared with them, because a field that no document has would be null in all rows.
     """
     text = documents.select(documents[DOCUMENT].cast("string"))
-    found = spark.read.json(text, primitivesAsString=True, mode="FAILFAST", columnNameOfCorruptRecord=NO_FIELD).schema
+    result = spark.read.json(
+        text, primitivesAsString=True, mode="FAILFAST", columnNameOfCorruptRecord=NO_FIELD
+    ).schema
     if schema is None:
-        return found
+        return result
     fields = parsed_schema(schema)
-    missing = missing_fields(fields, found)
+    missing = missing_fields(fields, result)
     if missing:
         raise UnreadableInputError(
             f"{files[0].path} and {len(files) - 1} more files: no document has the field {shown(missing)} "

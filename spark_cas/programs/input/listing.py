@@ -52,7 +52,7 @@ def list_input(paths: Sequence[str], spark: "SparkSession | None") -> Listing:
     Raises:
         UsageError: if a path does not exist or needs a session, a file occurs twice, or Spark would skip a file
     """
-    found: list[InputFile] = []
+    result: list[InputFile] = []
     skipped: list[str] = []
     for each in paths:
         if _is_local(each, spark):
@@ -61,11 +61,11 @@ def list_input(paths: Sequence[str], spark: "SparkSession | None") -> Listing:
             raise UsageError(f"--input {each}: only Spark lists this file system, and no session is running.")
         else:
             files, hidden = _list_with_spark(each, spark), []
-        found += files
+        result += files
         skipped += hidden
-    found.sort(key=lambda file: file.path)
-    _require_each_once(found)
-    return Listing(tuple(found), tuple(sorted(skipped)))
+    result.sort(key=lambda file: file.path)
+    _require_each_once(result)
+    return Listing(tuple(result), tuple(sorted(skipped)))
 
 
 def literal(path: str) -> str:
@@ -120,12 +120,12 @@ def _list_local(path: str) -> tuple[list[InputFile], list[str]]:
 def _list_folder(root: str) -> tuple[list[InputFile], list[str]]:
     files: list[InputFile] = []
     skipped: list[str] = []
-    seen: set[str] = set()
+    known: set[str] = set()
     for folder, folders, names in os.walk(root, followlinks=True, onerror=_cannot_list):
         real = os.path.realpath(folder)
-        if real in seen:
+        if real in known:
             raise UsageError(f"--input {root}: {folder} is a link to a folder that is listed already.")
-        seen.add(real)
+        known.add(real)
         skipped += [os.path.join(folder, each, "") for each in folders if is_hidden(each)]
         skipped += [os.path.join(folder, each) for each in names if is_hidden(each)]
         folders[:] = sorted(each for each in folders if not is_hidden(each))
@@ -136,15 +136,15 @@ def _list_folder(root: str) -> tuple[list[InputFile], list[str]]:
 
 def _local_file(path: str, partitions: tuple[tuple[str, str | None], ...] = ()) -> InputFile:
     try:
-        found = os.stat(path)
+        result = os.stat(path)
     except OSError as error:
         cause = "a link to a file that does not exist" if os.path.islink(path) else error.strerror
         raise UsageError(f"--input: file {path} cannot be read: {cause}.") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(result.st_mode):
         raise UsageError(f"--input: {path} is neither a file nor a folder.")
     if ":" in os.path.basename(path):
         raise UsageError(f"--input: Spark cannot read local file {path}, because its name has a colon. Rename it.")
-    return InputFile(f"file:{path}", found.st_size, found.st_mtime_ns // 1_000_000, partitions)
+    return InputFile(f"file:{path}", result.st_size, result.st_mtime_ns // 1_000_000, partitions)
 
 
 def _cannot_list(error: OSError) -> None:
@@ -153,12 +153,12 @@ def _cannot_list(error: OSError) -> None:
 
 def _without_braces(pattern: str) -> Iterator[str]:
     """Expand ``{a,b}``, which Hadoop's patterns support and Python's do not."""
-    found = _BRACES.search(pattern)
-    if found is None:
+    result = _BRACES.search(pattern)
+    if result is None:
         yield pattern
         return
-    for each in found[1].split(","):
-        yield from _without_braces(pattern[: found.start()] + each + pattern[found.end() :])
+    for each in result[1].split(","):
+        yield from _without_braces(pattern[: result.start()] + each + pattern[result.end() :])
 
 
 def _list_with_spark(path: str, spark: "SparkSession") -> list[InputFile]:
@@ -182,12 +182,12 @@ def _list_with_spark(path: str, spark: "SparkSession") -> list[InputFile]:
         raise _hidden_by_spark(path)
     modified = listed.column("modificationTime").cast("timestamp[ms]", safe=False).cast("int64").to_pylist()
     sizes = listed.column("length").to_pylist()
-    found = dict(zip(listed.column("path").to_pylist(), zip(sizes, modified, strict=True), strict=True))
+    result = dict(zip(listed.column("path").to_pylist(), zip(sizes, modified, strict=True), strict=True))
     for name in map(_with_one_slash, names):
-        found.setdefault(name, (0, 0))  # the source has no row for an empty file
+        result.setdefault(name, (0, 0))  # the source has no row for an empty file
     return [
         InputFile(each, size, time, _partitions(_folders_below(path, each)))
-        for each, (size, time) in sorted(found.items())
+        for each, (size, time) in sorted(result.items())
     ]
 
 
@@ -228,24 +228,24 @@ def _text(escaped: str) -> str:
 
 
 def _require_each_once(files: Sequence[InputFile]) -> None:
-    seen: dict[object, str] = {}
+    known: dict[object, str] = {}
     for each in files:
         local = each.path.removeprefix("file:")
         identity = _identity(local) if local != each.path else each.path
-        if identity in seen:
-            other = seen[identity]
+        if identity in known:
+            other = known[identity]
             how = "is named twice" if other == each.path else f"is the same file as {other}"
             raise UsageError(f"--input: file {each.path} {how}. Its rows would be appended twice. Name it once.")
-        seen[identity] = each.path
+        known[identity] = each.path
 
 
 def _identity(file: str) -> object:
     """Return the same for all links to a local file. The file of a Connect server may be on another host."""
     try:
-        found = os.stat(file)
+        result = os.stat(file)
     except OSError:
         return file
-    return found.st_dev, found.st_ino
+    return result.st_dev, result.st_ino
 
 
 def _hidden_by_spark(path: str) -> UsageError:

@@ -40,13 +40,13 @@ class ReadOptions:
         known = {name.lower(): name for name in names}
         known |= {other.lower(): name for other, name in (other_names or {}).items()}
         self._values: dict[str, str] = {}
-        for given, value in options.items():
-            name = known.get(given.lower())
+        for values, value in options.items():
+            name = known.get(values.lower())
             if name is None:
                 honoured = ", ".join(sorted([*names, *(other_names or {})]))
-                raise UsageError(f"read option {given}: not known for this format; expected one of {honoured}.")
+                raise UsageError(f"read option {values}: not known for this format; expected one of {honoured}.")
             if self._values.setdefault(name, value) != value:
-                raise UsageError(f"read option {given}: given twice, with different values.")
+                raise UsageError(f"read option {values}: given twice, with different values.")
 
     def text(self, name: str, default: str) -> str:
         """Return the value of an option."""

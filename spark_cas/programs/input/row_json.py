@@ -195,15 +195,15 @@ _CHECKS: Mapping[str, Check] = MappingProxyType(
 
 
 def _require_distinct(fields: Collection[T.StructField], path: str) -> None:
-    seen: dict[str, str] = {}
+    known: dict[str, str] = {}
     for each in fields:
         folded = each.name.lower()
-        if folded in seen:
+        if folded in known:
             raise SchemaError(
-                f"columns {path}{seen[folded]} and {path}{each.name} differ at most by case, so an expression cannot "
-                f"name one of them. Nothing was appended. Rename one of them, in a query with AS."
+                f"columns {path}{known[folded]} and {path}{each.name} differ at most by case, so an expression "
+                f"cannot name one of them. Nothing was appended. Rename one of them, in a query with AS."
             )
-        seen[folded] = each.name
+        known[folded] = each.name
 
 
 def _no_form(path: str, kind: str) -> SchemaError:

@@ -65,8 +65,8 @@ class JvmHash:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
         try:
-            found = cls(jvm)
-            return found if found._hashes_as_kafka() else None
+            result = cls(jvm)
+            return result if result._hashes_as_kafka() else None
         except (Py4JError, PySparkException, TypeError):
             # py4j treats a name that the JVM does not know as a package. Calling it raises TypeError.
             return None
@@ -79,10 +79,10 @@ class JvmHash:
         return hashed.bitwiseAND(sf.lit(0x7FFFFFFF)) % sf.lit(partitions)
 
     def _called(self, method: tuple[str, str], kind: JavaObject, *columns: Column) -> Column:
-        given = [self._columns.expression(java_column(each)) for each in columns]
-        return Column(self._columns.column(self._call(method, kind, given)))
+        values = [self._columns.expression(java_column(each)) for each in columns]
+        return Column(self._columns.column(self._call(method, kind, values)))
 
-    def _call(self, method: tuple[str, str], kind: JavaObject, given: list[JavaObject]) -> JavaObject:
+    def _call(self, method: tuple[str, str], kind: JavaObject, values: list[JavaObject]) -> JavaObject:
         of, name = method
         jvm = self._jvm
         null_for_a_null = may_be_null = deterministic = True
@@ -90,7 +90,7 @@ class JvmHash:
             jvm.java.lang.Class.forName(of),
             kind,
             name,
-            jvm.PythonUtils.toSeq(given),
+            jvm.PythonUtils.toSeq(values),
             jvm.PythonUtils.toSeq([]),  # no casts of the arguments
             null_for_a_null,
             may_be_null,

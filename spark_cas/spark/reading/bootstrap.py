@@ -64,7 +64,7 @@ def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | f
         LogNotFoundError: The log does not exist.
         SparkSetupError: Spark's workers run a Python without spark_cas.
         StorageError: The log cannot be read. On Kafka, also if a transaction stays open for longer than
-            ``claimTimeoutMs``.
+            ``openTransactionWaitMs``.
     """
     log = PinnedLog(spark, path_or_options)
     return Bootstrap(

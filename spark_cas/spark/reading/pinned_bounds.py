@@ -55,10 +55,10 @@ class PinnedBounds:
     @classmethod
     def from_json(cls, text: str) -> "PinnedBounds":
         """Parse the result of `to_json`. Raises KeyError, TypeError or ValueError for other text."""
-        found = json.loads(text)
-        starts, ends = found["start_offsets"], found["expected_offsets"]
+        result = json.loads(text)
+        starts, ends = result["start_offsets"], result["expected_offsets"]
         bounds = tuple(Bounds(start, ends[str(partition)]) for partition, start in enumerate(starts))
-        return cls(found["topic"], found["log_id"], found["layout_epoch"], bounds, found["pinned_at_ms"])
+        return cls(result["topic"], result["log_id"], result["layout_epoch"], bounds, result["pinned_at_ms"])
 
     def rows(self) -> "list[tuple[str, int, int, int, int, str, dict[int, int], str | None]]":
         """Return a row per partition, in the columns of the view ``offsets``."""
@@ -96,11 +96,12 @@ class PinnedLog:
 
         The session reads them, because on Spark Connect only the server may be able to reach the log.
 
-        Raises OptionError and LogNotFoundError, and StorageError if a transaction stays open for ``claimTimeoutMs``.
+        Raises OptionError and LogNotFoundError, and StorageError if a transaction stays open for
+        ``openTransactionWaitMs``.
         Raises other errors of reading the log.
         """
-        given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
-        self._options = {name: str(value) for name, value in given.items()}
+        values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
+        self._options = {name: str(value) for name, value in values.items()}
         _check(self._options)
         self._spark = spark
         self.at = pin(spark, self._options)

@@ -20,7 +20,7 @@ from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.arrow_rows import RowBuilder
 from spark_cas.spark.plain_errors import called_by_spark
-from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
+from spark_cas.spark.reading.selected_logs import LogStates, SelectedLogs, bounds_in
 from spark_cas.spark.versions import arrow_schema
 from spark_cas.spark.worker import planned_log
 
@@ -62,9 +62,9 @@ class RecordsReader(Acknowledged, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with SelectedLogs(self.selection) as logs:
-            seen = logs.look(waiting=True)
-            ranges = self.wanted.resolve(bounds_in(seen), logs.since)
-        return tasks_of(seen, ranges, self.splitting)
+            known = logs.read(waiting=True)
+            ranges = self.wanted.resolve(bounds_in(known), logs.since)
+        return tasks_of(known, ranges, self.splitting)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # If there is nothing to read, Spark passes an empty partition of its own.
@@ -72,9 +72,9 @@ class RecordsReader(Acknowledged, DataSourceReader):
             yield from read_records(self.selection, self.wanted, partition, self.schema, newest=self.newest)
 
 
-def tasks_of(seen: Seen, ranges: Ranges, splitting: Splitting) -> list[InputPartition]:
+def tasks_of(known: LogStates, ranges: Ranges, splitting: Splitting) -> list[InputPartition]:
     """Return the partitions of a read, one per task."""
-    return [RecordsPartition(seen[task[0][0].topic].log_id, task) for task in splitting.split(ranges)]
+    return [RecordsPartition(known[task[0][0].topic].log_id, task) for task in splitting.split(ranges)]
 
 
 def read_records(
@@ -86,8 +86,8 @@ def read_records(
     with planned_log(selection.spec_of(task.ranges[0][0].topic), task.log_id) as log:
         for at, offsets in task.ranges:
             builder = RowBuilder(arrow, at.topic, at.partition)
-            found = _kept_records(log, at, offsets, columns, fail_on_data_loss=wanted.fail_on_data_loss)
-            rows = (builder.build(each, records) for each, records in found)
+            result = _kept_records(log, at, offsets, columns, fail_on_data_loss=wanted.fail_on_data_loss)
+            rows = (builder.build(each, records) for each, records in result)
             yield from newest_of_keys(rows) if newest and "key" in columns else rows
 
 
@@ -106,9 +106,9 @@ def _kept_records(
     """
     while True:
         try:
-            for found, records in log.read_with_gaps(at.partition, offsets, columns):
-                yield found, records
-                offsets = OffsetRange(int(found[-1]) + 1, offsets.end_offset)
+            for result, records in log.read_with_gaps(at.partition, offsets, columns):
+                yield result, records
+                offsets = OffsetRange(int(result[-1]) + 1, offsets.end_offset)
         except (TrimmedError, ValueError) as error:
             bounds = log.bounds_of([at.partition], waiting=False)[0]
             if bounds.start_offset <= offsets.base_offset:

@@ -29,13 +29,15 @@ class LogState:
     """The expansions of the log, oldest first. `SelectedLogs.in_layouts` sets them."""
 
 
-Seen = dict[str, LogState]
+LogStates = dict[str, LogState]
 """The state of each log by its topic, sorted."""
 
 
-def bounds_in(seen: Seen) -> dict[TopicPartition, Bounds]:
+def bounds_in(known: LogStates) -> dict[TopicPartition, Bounds]:
     """Return the bounds of each partition, sorted."""
-    return {TopicPartition(topic, each): bounds for topic, log in seen.items() for each, bounds in log.bounds.items()}
+    return {
+        TopicPartition(topic, each): bounds for topic, log in known.items() for each, bounds in log.bounds.items()
+    }
 
 
 class SelectedLogs:
@@ -86,7 +88,7 @@ class SelectedLogs:
             self._open[topic] = self._closing.enter_context(open_here(self._selection.spec_of(topic)))
         return self._open[topic]
 
-    def look(self, *, waiting: bool, without_absent: bool = False) -> Seen:
+    def read(self, *, waiting: bool, without_absent: bool = False) -> LogStates:
         """Read the present state of all logs.
 
         Args:
@@ -101,19 +103,19 @@ class SelectedLogs:
             FormatError: The metadata of a log is invalid.
             StorageError: A log cannot be read.
         """
-        seen: Seen = {}
+        known: LogStates = {}
         for topic in self.names():
             try:
-                seen[topic] = self._state(topic, waiting=waiting)
+                known[topic] = self._state(topic, waiting=waiting)
             except LogNotFoundError:
                 if not without_absent:
                     raise
                 self._absent.add(topic)
             else:
                 self._absent.discard(topic)
-        return seen
+        return known
 
-    def in_layouts(self, seen: Seen, known_epochs: Mapping[str, int]) -> Seen:
+    def in_layouts(self, known: LogStates, known_epochs: Mapping[str, int]) -> LogStates:
         """Return the states with the expansions of each log, for readers that keep the order of each key.
 
         Partitions of an unfinished expansion are left out. ``known_epochs`` are the layout epochs of the reader's
@@ -121,7 +123,7 @@ class SelectedLogs:
         """
         return {
             topic: self._in_layouts(topic, state, known_epochs.get(topic, state.layout_epoch))
-            for topic, state in seen.items()
+            for topic, state in known.items()
         }
 
     def since(self, at: TopicPartition, timestamp_ms: int) -> int | None:
@@ -144,28 +146,28 @@ class SelectedLogs:
 
     def _in_layouts(self, topic: str, state: LogState, known_epoch: int) -> LogState:
         log = self.log(topic)
-        found = self._layouts.get((topic, known_epoch))
-        if found is None or _outdated(found, log):
-            found = log.layouts(known_epoch)
-            if found.pending is None:
-                self._layouts[topic, known_epoch] = found
-        layout = found.layout
+        result = self._layouts.get((topic, known_epoch))
+        if result is None or _outdated(result, log):
+            result = log.layouts(known_epoch)
+            if result.pending is None:
+                self._layouts[topic, known_epoch] = result
+        layout = result.layout
         if layout.log_id != state.log_id:
             return state  # recreated after its state was read; the next read detects it
         return LogState(
             state.log_id,
             min(state.layout_epoch, layout.epoch),
             {partition: bounds for partition, bounds in state.bounds.items() if partition < layout.partitions},
-            found.expansions,
+            result.expansions,
         )
 
 
-def _outdated(found: Layouts, log: Backend) -> bool:
+def _outdated(result: Layouts, log: Backend) -> bool:
     """Return whether partitions were added to the log after these layouts were read.
 
     This runs after the bounds were read. If records of a newer layout are below the bounds, it detects that layout.
     """
     try:
-        return log.layout() != found.layout
+        return log.layout() != result.layout
     except LogNotFoundError:
         return False  # deleted after its state was read; the next read detects it

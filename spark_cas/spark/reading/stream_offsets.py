@@ -10,7 +10,7 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.options.read_range import kept
 from spark_cas.options.topic_partitions import TopicPartition, listing
 from spark_cas.options.trigger_limits import share
-from spark_cas.spark.reading.selected_logs import LogState, Seen, bounds_in
+from spark_cas.spark.reading.selected_logs import LogState, LogStates, bounds_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class StreamOffsets:
     logs: dict[str, LogOffsets]
 
     @classmethod
-    def at(cls, seen: Seen, offsets: Mapping[TopicPartition, int]) -> Self:
+    def at(cls, known: LogStates, offsets: Mapping[TopicPartition, int]) -> Self:
         """Return the position at these offsets, in logs of this state."""
-        return cls({topic: _in_log(topic, log, offsets) for topic, log in seen.items()})
+        return cls({topic: _in_log(topic, log, offsets) for topic, log in known.items()})
 
     @classmethod
-    def first(cls, seen: Seen, offsets: Mapping[TopicPartition, int]) -> Self:
+    def first(cls, known: LogStates, offsets: Mapping[TopicPartition, int]) -> Self:
         """Return the initial position of a stream at these offsets."""
-        at = cls.at(seen, offsets)
+        at = cls.at(known, offsets)
         return cls({topic: replace(log, begin=log.offsets) for topic, log in at.logs.items()})
 
     @classmethod
@@ -110,7 +110,9 @@ class StreamOffsets:
         }
 
 
-def available(start: StreamOffsets, seen: Seen, *, fail_on_data_loss: bool) -> dict[TopicPartition, OffsetRange]:
+def available(
+    start: StreamOffsets, known: LogStates, *, fail_on_data_loss: bool
+) -> dict[TopicPartition, OffsetRange]:
     """Return the unread offsets of each partition, from ``start`` on. New partitions are read from offset 0.
 
     Raises TruncatedError if a log was recreated, lost partitions, or ends before the position of the stream. If
@@ -118,35 +120,35 @@ def available(start: StreamOffsets, seen: Seen, *, fail_on_data_loss: bool) -> d
     topics.
     """
     for topic, log in start.logs.items():
-        _check_log(topic, log, seen.get(topic), fail_on_data_loss=fail_on_data_loss)
+        _check_log(topic, log, known.get(topic), fail_on_data_loss=fail_on_data_loss)
     offsets = start.by_partition()
-    found = {}
-    for at, bounds in bounds_in(seen).items():
+    result = {}
+    for at, bounds in bounds_in(known).items():
         base = offsets.get(at, 0)
         check_reached(at, base, bounds)
         new = OffsetRange(base, bounds.end_offset)
-        found[at] = kept(at, new, bounds.start_offset, fail_on_data_loss=fail_on_data_loss)
-    return found
+        result[at] = kept(at, new, bounds.start_offset, fail_on_data_loss=fail_on_data_loss)
+    return result
 
 
 def released(
-    start: StreamOffsets, seen: Seen, ranges: Mapping[TopicPartition, OffsetRange], *, whole: bool
+    start: StreamOffsets, known: LogStates, ranges: Mapping[TopicPartition, OffsetRange], *, whole: bool
 ) -> dict[TopicPartition, OffsetRange]:
     """Limit the ranges of the next batch so that the stream reads the records of each key in order (KIP-253).
 
     With ``whole``, these limits do not split an atomic load either.
     """
-    found = dict(ranges)
-    for topic, log in seen.items():
+    result = dict(ranges)
+    for topic, log in known.items():
         positions = {each: ranges[TopicPartition(topic, each)].base_offset for each in log.bounds}
         for partition, limit in reading_limits(_history(start, topic, log), positions, whole=whole).items():
             at = TopicPartition(topic, partition)
-            found[at] = OffsetRange(positions[partition], min(limit, ranges[at].end_offset))
-    return found
+            result[at] = OffsetRange(positions[partition], min(limit, ranges[at].end_offset))
+    return result
 
 
 def advanced(
-    start: StreamOffsets, seen: Seen, ranges: Mapping[TopicPartition, OffsetRange], limit: int | None
+    start: StreamOffsets, observed: LogStates, ranges: Mapping[TopicPartition, OffsetRange], limit: int | None
 ) -> StreamOffsets:
     """Return the position of a stream after it has read at most ``limit`` offsets of these ranges.
 
@@ -155,10 +157,10 @@ def advanced(
     """
     sizes = {at: len(ranges[at]) for at in sorted(ranges)}
     position = sum(each.base_offset for each in ranges.values())
-    taken = sizes if limit is None else share(sizes, limit, position)
-    known = {topic: replace(log, expansions=_history(start, topic, log)) for topic, log in seen.items()}
-    found = StreamOffsets.at(known, {at: each.base_offset + taken[at] for at, each in ranges.items()})
-    end = _with_absent(start.without_begin(), found)
+    used = sizes if limit is None else share(sizes, limit, position)
+    known = {topic: replace(log, expansions=_history(start, topic, log)) for topic, log in observed.items()}
+    result = StreamOffsets.at(known, {at: each.base_offset + used[at] for at, each in ranges.items()})
+    end = _with_absent(start.without_begin(), result)
     if end == start.without_begin():
         return start
     return _begun_at(start, end) if start.is_first else end
@@ -188,9 +190,9 @@ def check_reached(at: TopicPartition, offset: int, bounds: Bounds) -> None:
         )
 
 
-def check_known(start: StreamOffsets, seen: Seen, topics: Iterable[str]) -> None:
+def check_known(start: StreamOffsets, known: LogStates, topics: Iterable[str]) -> None:
     """Raise LogNotFoundError if the options name a missing topic of which the stream has no offsets."""
-    never = sorted(set(topics) - seen.keys() - start.logs.keys())
+    never = sorted(set(topics) - known.keys() - start.logs.keys())
     if never:
         raise LogNotFoundError(
             f"there is no topic {', '.join(never)}, and the stream has not read it yet, so failOnDataLoss=false does "
@@ -198,9 +200,9 @@ def check_known(start: StreamOffsets, seen: Seen, topics: Iterable[str]) -> None
         )
 
 
-def check_identity(topic: str, log_id: str, found: str) -> None:
+def check_identity(topic: str, log_id: str, result: str) -> None:
     """Raise TruncatedError if a topic was recreated after the stream read it."""
-    if log_id != found:
+    if log_id != result:
         raise TruncatedError(
             f"topic {topic} was deleted and recreated since the stream read it: its offsets mean other records "
             f"now. Start with a new checkpoint."
@@ -223,13 +225,13 @@ def _check_log(topic: str, before: LogOffsets, now: LogState | None, *, fail_on_
         )
 
 
-def _with_absent(start: StreamOffsets, found: StreamOffsets) -> StreamOffsets:
+def _with_absent(start: StreamOffsets, result: StreamOffsets) -> StreamOffsets:
     """Return ``found``, with the offsets at the start for topics and partitions that it lacks."""
-    found_or_before = {
+    current_or_previous = {
         topic: replace(log, offsets=start.logs[topic].offsets | log.offsets) if topic in start.logs else log
-        for topic, log in found.logs.items()
+        for topic, log in result.logs.items()
     }
-    return StreamOffsets(start.logs | found_or_before)
+    return StreamOffsets(start.logs | current_or_previous)
 
 
 def _begun_at(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
@@ -246,8 +248,8 @@ def _begun_at(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
 def _history(start: StreamOffsets, topic: str, log: LogState) -> tuple[Expansion, ...]:
     """Return the recorded expansions of a log, and unrecorded ones that the stream itself has detected."""
     before = start.logs[topic].held if topic in start.logs else ()
-    found = {each.epoch: each for each in (*log.expansions, *before)}
-    return tuple(found[epoch] for epoch in sorted(found))
+    result = {each.epoch: each for each in (*log.expansions, *before)}
+    return tuple(result[epoch] for epoch in sorted(result))
 
 
 def _in_log(topic: str, log: LogState, offsets: Mapping[TopicPartition, int]) -> LogOffsets:
@@ -257,9 +259,9 @@ def _in_log(topic: str, log: LogState, offsets: Mapping[TopicPartition, int]) ->
 
 
 def _log_to_json(log: LogOffsets) -> dict[str, Any]:
-    told = {"log_id": log.log_id, "layout_epoch": log.layout_epoch, "offsets": _numbers_to_json(log.offsets)}
-    told |= {} if log.begin is None else {"begin": _numbers_to_json(log.begin)}
-    return told | ({"held": [_expansion_to_json(each) for each in log.held]} if log.held else {})
+    message = {"log_id": log.log_id, "layout_epoch": log.layout_epoch, "offsets": _numbers_to_json(log.offsets)}
+    message |= {} if log.begin is None else {"begin": _numbers_to_json(log.begin)}
+    return message | ({"held": [_expansion_to_json(each) for each in log.held]} if log.held else {})
 
 
 def _log_from_json(

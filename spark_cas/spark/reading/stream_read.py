@@ -22,7 +22,7 @@ from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.read import RecordsPartition, read_records
-from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
+from spark_cas.spark.reading.selected_logs import LogStates, SelectedLogs, bounds_in
 from spark_cas.spark.reading.stream_offsets import (
     StreamOffsets,
     advanced,
@@ -53,11 +53,11 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
     Guarantee: each committed record after the start is in exactly one batch, despite failures and restarts from the
     checkpoint. A replayed batch has the same records. A batch ends before the first record of an open transaction in
     that partition; other partitions and later batches do not wait for it. No batch has a record of a transaction
-    before its commit. With ``Trigger.AvailableNow``, the driver waits for open transactions up to ``claimTimeoutMs``
-    when it reads the end offsets, and then raises an error.
+    before its commit. With ``Trigger.AvailableNow``, the driver waits for open transactions up to
+    ``openTransactionWaitMs`` when it reads the end offsets, and then raises an error.
 
     With ``isolation=load``, no batch ends within an atomic load. If a transaction is open for longer than
-    ``claimTimeoutMs``, the stream has no new records until it ends.
+    ``openTransactionWaitMs``, the stream has no new records until it ends.
 
     Records that were appended after partitions were added are in a later batch than all earlier ones (KIP-253). So
     the records of a key keep their order, if they are placed by key.
@@ -70,7 +70,7 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
         self.options = options
         self.schema = schema
         self._logs: SelectedLogs | None = None
-        self._target: Seen | None = None
+        self._target: LogStates | None = None
         """The end offsets of Trigger.AvailableNow."""
         self._nowhere: OptionError | None = None
         """Why the options give no start offsets now. `latestOffset` raises it.
@@ -90,41 +90,41 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._meet()
-        self._target = self._look_now(waiting=True)
+        self._target = self._read_now(waiting=True)
 
     def initialOffset(self) -> dict[str, Any]:
         self._meet()
-        seen = self._look({})
+        known = self._read({})
         try:
-            ranges = self.options.range.resolve(bounds_in(seen), self._selected().since)
+            ranges = self.options.range.resolve(bounds_in(known), self._selected().since)
         except OptionError as nowhere:
             self._nowhere = nowhere
             return StreamOffsets({}).to_json()
-        return StreamOffsets.first(seen, {at: each.base_offset for at, each in ranges.items()}).to_json()
+        return StreamOffsets.first(known, {at: each.base_offset for at, each in ranges.items()}).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = StreamOffsets.from_json(start)
         if self._nowhere is not None and not begin.logs:
             raise self._nowhere
         try:
-            seen, ranges = _believed(partial(self._available, begin), partial(self._available_anew, begin))
+            known, ranges = _believed(partial(self._available, begin), partial(self._reread_available, begin))
         except UndecidedError as open_for_long:
             if self._target is not None:
                 raise
             _LOG.warning("nothing new is read for now, with isolation=load: %s", open_for_long.message)
             return start
-        everything = advanced(begin, seen, ranges, None)
-        # For the query's progress and `records_behind`: the distance from the end of a batch, not from the first one.
+        everything = advanced(begin, known, ranges, None)
+        # For the query's progress and `lag_of`: the distance from the end of a batch, not from the first one.
         self._latest = everything.without_begin().to_json()
-        ranges = released(begin, seen, ranges, whole=self.options.whole_loads)
+        ranges = released(begin, known, ranges, whole=self.options.whole_loads)
         if isinstance(limit, ReadAllAvailable):
-            return advanced(begin, seen, ranges, None).to_json()
+            return advanced(begin, known, ranges, None).to_json()
         now = time.monotonic()
         waited_ms = (now - self._last_batch) * 1000
         if self._target is None and self.options.trigger.waits(sum(map(len, ranges.values())), waited_ms):
             return start
         self._last_batch = now
-        return advanced(begin, seen, ranges, self.options.trigger.max_offsets).to_json()
+        return advanced(begin, known, ranges, self.options.trigger.max_offsets).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return self._latest
@@ -132,16 +132,16 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         until = StreamOffsets.from_json(end)
         ranges = between(StreamOffsets.from_json(start), until)
-        found: dict[TopicPartition, OffsetRange] = {}
+        result: dict[TopicPartition, OffsetRange] = {}
         for topic in sorted({at.topic for at in ranges}):
             wanted = {at: ranges[at] for at in ranges if at.topic == topic}
             try:
-                look = partial(self._still_kept, topic, until.logs[topic].log_id, wanted)
-                found |= _believed(look, look)
+                read = partial(self._still_kept, topic, until.logs[topic].log_id, wanted)
+                result |= _believed(read, read)
             except LogNotFoundError:
                 if self.options.range.fail_on_data_loss:
                     raise
-        tasks = self.options.splitting.split(found)
+        tasks = self.options.splitting.split(result)
         return [RecordsPartition(until.logs[task[0][0].topic].log_id, task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -160,22 +160,22 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
         self._logs = self._logs or SelectedLogs(self.options.selection.answered_before())
         return self._logs
 
-    def _look(self, known_epochs: Mapping[str, int]) -> Seen:
-        seen = self._look_now(waiting=self.options.whole_loads) if self._target is None else self._target
-        return self._selected().in_layouts(seen, known_epochs)
+    def _read(self, known_epochs: Mapping[str, int]) -> LogStates:
+        known = self._read_now(waiting=self.options.whole_loads) if self._target is None else self._target
+        return self._selected().in_layouts(known, known_epochs)
 
-    def _look_now(self, *, waiting: bool) -> Seen:
-        return self._selected().look(waiting=waiting, without_absent=not self.options.range.fail_on_data_loss)
+    def _read_now(self, *, waiting: bool) -> LogStates:
+        return self._selected().read(waiting=waiting, without_absent=not self.options.range.fail_on_data_loss)
 
-    def _available(self, start: StreamOffsets) -> tuple[Seen, dict[TopicPartition, OffsetRange]]:
+    def _available(self, start: StreamOffsets) -> tuple[LogStates, dict[TopicPartition, OffsetRange]]:
         """Return the present state of the logs, and the unread offsets of each partition."""
         selection = self.options.selection
         selected = start.selected(selection.selects, allow_unsubscribed=self.options.allow_unsubscribed)
-        seen = self._look(start.layout_epochs())
-        check_known(start, seen, selection.topics)
-        return seen, available(selected, seen, fail_on_data_loss=self.options.range.fail_on_data_loss)
+        known = self._read(start.layout_epochs())
+        check_known(start, known, selection.topics)
+        return known, available(selected, known, fail_on_data_loss=self.options.range.fail_on_data_loss)
 
-    def _available_anew(self, start: StreamOffsets) -> tuple[Seen, dict[TopicPartition, OffsetRange]]:
+    def _reread_available(self, start: StreamOffsets) -> tuple[LogStates, dict[TopicPartition, OffsetRange]]:
         """Read the state a second time, and the end offsets of Trigger.AvailableNow too."""
         if self._target is not None:
             self.prepareForTriggerAvailableNow()
@@ -192,9 +192,9 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
         return {at: kept(at, each, now[at].start_offset, fail_on_data_loss=lossless) for at, each in ranges.items()}
 
 
-def _believed(look: Callable[[], Answer], look_anew: Callable[[], Answer]) -> Answer:
+def _believed(read: Callable[[], Answer], reread: Callable[[], Answer]) -> Answer:
     """Confirm by a second read that a log is missing, or shorter than before: leaders may be changing."""
     with suppress(TruncatedError, LogNotFoundError):
-        return look()
+        return read()
     time.sleep(timing.current().metadata_lag)
-    return look_anew()
+    return reread()

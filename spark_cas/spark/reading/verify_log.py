@@ -31,9 +31,9 @@ class Difference:
     partition: int | None
     """The position of the first such row in the log: partition and `offset`. None if the log has none."""
     offset: int | None
-    wanted: int
+    expected: int
     """The number of such rows in the frame; 1 for a row out of order."""
-    found: int
+    actual: int
     """The number of such rows in the log; 1 for a row out of order."""
 
 
@@ -41,14 +41,14 @@ class Difference:
 class Verification:
     """The result of `verify_log`."""
 
-    wanted_rows: int
-    found_rows: int
-    wanted_digest: str
+    expected_rows: int
+    actual_rows: int
+    expected_digest: str
     """A digest of all rows of the frame in any order: 64 bits, hexadecimal.
 
     Logs with the same rows have the same digest.
     """
-    found_digest: str
+    actual_digest: str
     missing: int
     """The number of rows of the frame that the log lacks. Each duplicate counts."""
     unexpected: int
@@ -108,8 +108,8 @@ def _verified(
     first: int,
 ) -> Verification:
     columns = _compared(df)
-    given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
-    options = {name: str(value) for name, value in given.items()}
+    values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
+    options = {name: str(value) for name, value in values.items()}
     parse_read(options).selection.only()
     reader = df.sparkSession.read.format("conditional-log").option("includeHeaders", str("headers" in columns))
     log = reader.options(**_pinned(df.sparkSession, options)).load()
@@ -123,10 +123,10 @@ def _verified(
         listed = misplaced.orderBy("place").limit(first).collect() if out_of_order else []
         differences += [_difference("out of order", row) for row in listed]
     return Verification(
-        wanted_rows=total.wanted,
-        found_rows=total.found,
-        wanted_digest=_hex(total.wanted_digest),
-        found_digest=_hex(total.found_digest),
+        expected_rows=total.expected,
+        actual_rows=total.actual,
+        expected_digest=_hex(total.expected_digest),
+        actual_digest=_hex(total.actual_digest),
         missing=total.missing,
         unexpected=total.unexpected,
         out_of_order=out_of_order,
@@ -174,29 +174,33 @@ _PLACE = "struct<partition: int, offset: bigint>"
 def _counted(df: "DataFrame", log: "DataFrame", columns: Sequence[str]) -> "DataFrame":
     """Return each distinct row with its counts in frame and log, and its first position in the log."""
     nowhere, here = sf.lit(None).cast(_PLACE), sf.struct("partition", "offset")
-    ours = df.select(*_normal(columns), sf.lit(1).alias("wanted"), sf.lit(0).alias("found"), nowhere.alias("place"))
-    theirs = log.select(*_normal(columns), sf.lit(0).alias("wanted"), sf.lit(1).alias("found"), here.alias("place"))
-    sums = (sf.sum(name).alias(name) for name in ("wanted", "found"))
+    ours = df.select(
+        *_normal(columns), sf.lit(1).alias("expected"), sf.lit(0).alias("actual"), nowhere.alias("place")
+    )
+    theirs = log.select(
+        *_normal(columns), sf.lit(0).alias("expected"), sf.lit(1).alias("actual"), here.alias("place")
+    )
+    sums = (sf.sum(name).alias(name) for name in ("expected", "actual"))
     return ours.unionAll(theirs).groupBy(*columns).agg(*sums, sf.min("place").alias("place"))
 
 
 def _totals(columns: Sequence[str]) -> "list[Column]":
-    wanted, found = sf.col("wanted"), sf.col("found")
+    expected, actual = sf.col("expected"), sf.col("actual")
     one = sf.xxhash64(*columns).cast("decimal(20)")
     sums = {
-        "wanted": wanted,
-        "found": found,
-        "missing": sf.greatest(wanted - found, sf.lit(0)),
-        "unexpected": sf.greatest(found - wanted, sf.lit(0)),
-        "wanted_digest": one * wanted.cast("decimal(10)"),
-        "found_digest": one * found.cast("decimal(10)"),
+        "expected": expected,
+        "actual": actual,
+        "missing": sf.greatest(expected - actual, sf.lit(0)),
+        "unexpected": sf.greatest(actual - expected, sf.lit(0)),
+        "expected_digest": one * expected.cast("decimal(10)"),
+        "actual_digest": one * actual.cast("decimal(10)"),
     }
     return [sf.coalesce(sf.sum(each), sf.lit(0)).alias(name) for name, each in sums.items()]
 
 
 def _uneven(counted: "DataFrame", first: int) -> list[Difference]:
-    unexpected = counted.where("found > wanted").orderBy("place").limit(first).collect()
-    missing = counted.where("wanted > found").orderBy("key", "value").limit(first).collect()
+    unexpected = counted.where("actual > expected").orderBy("place").limit(first).collect()
+    missing = counted.where("expected > actual").orderBy("key", "value").limit(first).collect()
     return [
         *(_difference("unexpected", row) for row in unexpected),
         *(_difference("missing", row) for row in missing),
@@ -226,7 +230,7 @@ def _misplaced(
     before = together.orderBy("place").rowsBetween(Window.unboundedPreceding, -1)
     late = sf.max("rank").over(before) > sf.col("rank")
     apart = sf.min("place.partition").over(together) != sf.col("place.partition")
-    ones = [sf.lit(1).alias("wanted"), sf.lit(1).alias("found")]
+    ones = [sf.lit(1).alias("expected"), sf.lit(1).alias("actual")]
     misplaced = sf.coalesce(late | apart, apart).alias("misplaced")
     return pairs.select("key", "value", "place", *ones, misplaced).where("misplaced")
 
@@ -234,7 +238,7 @@ def _misplaced(
 def _difference(kind: Literal["missing", "unexpected", "out of order"], row: "Row") -> Difference:
     key, value = (None if each is None else bytes(each) for each in (row.key, row.value))
     partition, offset = (None, None) if row.place is None else row.place
-    return Difference(kind, key, value, partition, offset, row.wanted, row.found)
+    return Difference(kind, key, value, partition, offset, row.expected, row.actual)
 
 
 def _hex(digest: Decimal) -> str:

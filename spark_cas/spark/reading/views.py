@@ -67,8 +67,8 @@ class ViewReader(Acknowledged, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with SelectedLogs(self.selection) as logs:
-            asked = frozenset(self.schema.fieldNames())
-            rows = [row for topic in logs.names() for row in _VIEWS[self.view](logs.log(topic), asked)]
+            requested = frozenset(self.schema.fieldNames())
+            rows = [row for topic in logs.names() for row in _VIEWS[self.view](logs.log(topic), requested)]
         return [ViewPartition(tuple(rows))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -84,29 +84,29 @@ def _wire(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("ms", tz="UTC") if pa.types.is_timestamp(kind) else kind
 
 
-def _offsets(log: Backend, asked: AbstractSet[str]) -> Iterator[Row]:
+def _offsets(log: Backend, requested: AbstractSet[str]) -> Iterator[Row]:
     layout = log.layout()
-    if asked.isdisjoint({"start_offset", "end_offset", "thresholds"}):
+    if requested.isdisjoint({"start_offset", "end_offset", "thresholds"}):
         # The layout alone does not need the end of open transactions. Without the partitioner it needs no registry.
-        placed_by = log.layouts().partitioner if "partitioner" in asked else None
+        placed_by = log.layouts().partitioner if "partitioner" in requested else None
         for partition in range(layout.partitions):
             yield log.topic, partition, None, None, layout.epoch, layout.log_id, None, placed_by
         return
     while True:
-        found = log.bounds_of(range(layout.partitions), waiting=True)
+        result = log.bounds_of(range(layout.partitions), waiting=True)
         # Read after the end offsets, so that it has each expansion below them.
         layouts = log.layouts()
         if layouts.layout.epoch <= layout.epoch:
             break
         # Partitions were added meanwhile, or earlier, and a broker has stale metadata.
         layout = layouts.layout
-    for partition, bounds in enumerate(found):
+    for partition, bounds in enumerate(result):
         row = log.topic, partition, bounds.start_offset, bounds.end_offset, layout.epoch, layout.log_id
         passed = [each for each in layouts.expansions if partition < each.before]
         yield *row, tuple((each.epoch, each.thresholds[partition]) for each in passed), layouts.partitioner
 
 
-def _progress(log: Backend, asked: AbstractSet[str]) -> Iterator[Row]:  # noqa: ARG001
+def _progress(log: Backend, requested: AbstractSet[str]) -> Iterator[Row]:  # noqa: ARG001
     for job in log.jobs():
         plan = log.plan(job)
         for result in job_results(log, job):
@@ -114,7 +114,7 @@ def _progress(log: Backend, asked: AbstractSet[str]) -> Iterator[Row]:  # noqa: 
 
 
 def _progress_row(topic: str, result: PartitionResult, round_of: str) -> Row:
-    progress, said = result.progress, result.appends
+    progress, message = result.progress, result.appends
     return (
         progress.job,
         topic,
@@ -128,13 +128,13 @@ def _progress_row(topic: str, result: PartitionResult, round_of: str) -> Row:
         progress.committed_at_ms,
         round_of,
         result.resumed_rows,
-        said.attempts,
+        message.attempts,
         result.resolved,
-        said.aborted_rows,
-        said.timestamp_ms,
-        said.has_offset,
-        said.has_timestamp,
-        said.start_offset,
+        message.aborted_rows,
+        message.timestamp_ms,
+        message.has_offset,
+        message.has_timestamp,
+        message.start_offset,
         result.guarantee,
     )
 

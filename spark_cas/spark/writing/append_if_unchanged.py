@@ -105,25 +105,25 @@ def append_if_unchanged(
             f"append_if_unchanged needs a column {COLUMN} (bigint): the offset below which the caller has read the "
             f"key of the row. Add it. Null means no check."
         )
-    given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
+    values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     with own_errors():
-        return _Rounds(df, {name: str(value) for name, value in given.items()}).run()
+        return _Rounds(df, {name: str(value) for name, value in values.items()}).run()
 
 
 class _Rounds:
     """One call: rounds that check and append rows, until all rows that hold are appended."""
 
     def __init__(self, df: "DataFrame", options: Mapping[str, str]) -> None:
-        asked = parse_route(options)
-        ours = _OURS if asked.whole else _OURS | {"atomic"}
-        taken = sorted(name for name in options if name.lower() in ours)
-        if taken:
-            raise OptionError(f"append_if_unchanged decides on option {taken[0]} itself. Leave it out.")
-        self._job = asked.job or fresh_job_name()
-        self._whole = asked.whole
+        requested = parse_route(options)
+        ours = _OURS if requested.whole else _OURS | {"atomic"}
+        used = sorted(name for name in options if name.lower() in ours)
+        if used:
+            raise OptionError(f"append_if_unchanged decides on option {used[0]} itself. Leave it out.")
+        self._job = requested.job or fresh_job_name()
+        self._whole = requested.whole
         self._options = options
-        self._spec = asked.spec
-        self._reading = dict(asked.reading)
+        self._spec = requested.spec
+        self._reading = dict(requested.reading)
         self._spark = df.sparkSession
         self._first: PinnedBounds | None = None
         # Checks, appends and results must use the same rows, so the routed rows are computed once (below).
@@ -171,21 +171,21 @@ class _Rounds:
                 raise refusal
 
     def _writing(self, number: int, atomic: str = ATOMIC_PARTITION) -> dict[str, str]:
-        given = _without(self._options, "job", "atomic")
+        values = _without(self._options, "job", "atomic")
         job = {"job": f"{self._job}.unchanged.{number}", "roundOf": self._job, "idempotence": REQUIRED}
-        return {**given, **job, "compare": "key", "expectedOffsets": "none", "atomic": atomic}
+        return {**values, **job, "compare": "key", "expectedOffsets": "none", "atomic": atomic}
 
     def _done(self) -> tuple[dict[int, _Piece], int]:
         """Return the rows that the rounds of this job have appended, by partition, and the next round's number."""
         progress = (
             self._spark.read.format("conditional-log").options(**self._reading).option("view", "progress").load()
         )
-        found = progress.where(sf.col("round_of") == self._job).where("rows > 0").collect()
+        result = progress.where(sf.col("round_of") == self._job).where("rows > 0").collect()
         done = {
             row.partition: _Piece(
                 int(row.job.rpartition(".")[2]), row.base_offset, row.rows, row.digest, _ms(row.committed_at)
             )
-            for row in found
+            for row in result
         }
         return done, max((each.number for each in done.values()), default=0) + 1
 
@@ -286,16 +286,16 @@ class _Rounds:
         holding = self._holding(self._judged(log, done)).where(sf.col("partition").isin(*done))
         routed = route(holding, self._writing(0), by="partition")
         hashed = without_end_markers(routed).mapInArrow(hashing(len(log.at.bounds)), HASHED).collect()
-        found = {row.partition: (row.rows, row.digest) for row in hashed}
+        result = {row.partition: (row.rows, row.digest) for row in hashed}
         for partition, piece in sorted(done.items()):
-            rows, digest = found.get(partition, (0, ""))
+            rows, digest = result.get(partition, (0, ""))
             if (rows, digest) != (piece.rows, piece.digest):
-                what = "these are not the same" if rows == piece.rows else f"now {rows} hold"
+                subject = "these are not the same" if rows == piece.rows else f"now {rows} hold"
                 raise InputChangedError(
-                    f"partition {partition}: job {self._job!r} appended {piece.rows} rows, and {what}: the rows are "
-                    f"others, or the log was trimmed since. Nothing was appended now. Call it with the rows of the "
-                    f"first time; under another job name rows that expect nothing would be appended again, so give "
-                    f"it none of those that are in the log.",
+                    f"partition {partition}: job {self._job!r} appended {piece.rows} rows, and {subject}: the rows "
+                    f"are others, or the log was trimmed since. Nothing was appended now. Call it with the rows of "
+                    f"the first time; under another job name rows that expect nothing would be appended again, so "
+                    f"give it none of those that are in the log.",
                     partition=partition,
                     job=self._job,
                 )

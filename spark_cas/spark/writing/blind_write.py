@@ -149,14 +149,14 @@ class BlindWriter(DataSourceArrowWriter):
 
 def refuse_conditions(options: WriteOptions, schema: StructType, guarantee: str) -> None:
     """Raise OptionError if a write has a condition that it cannot ensure with this guarantee."""
-    found = {
+    result = {
         f"compare={options.compare}": options.compare == BY_KEY,
         "atomic=true": options.atomic,
         "atomic=load": options.whole,
         f"the column {COLUMN}": COLUMN in schema.fieldNames(),
         f"expectedOffsets={options.expected_offsets.mode}": options.expected_offsets.mode != "none",
     }
-    expected = [name for name, is_there in found.items() if is_there]
+    expected = [name for name, is_there in result.items() if is_there]
     if expected:
         raise OptionError(
             f"{expected[0]}, given or by default, is a condition, and a write that is {guarantee} (see option "

@@ -161,17 +161,17 @@ def all_in_one_task(batches: Iterable[pa.RecordBatch], markers: int) -> Iterator
     Raises:
         NotRoutedError: The task does not have all rows of the load. It is raised after the last row.
     """
-    seen, found, ended = 0, 0, True
+    known, result, ended = 0, 0, True
     for rows, number in _pieces(batches):
         if rows.num_rows:
             ended = False
-            seen += rows.num_rows
+            known += rows.num_rows
             yield rows
         if number is not None:
-            if number != -1 - seen:
+            if number != -1 - known:
                 raise _not_in_one_task()
-            seen, found, ended = seen + 1, found + 1, True
-    if seen and not (ended and found == markers):
+            known, result, ended = known + 1, result + 1, True
+    if known and not (ended and result == markers):
         raise _not_in_one_task()
 
 
@@ -193,8 +193,8 @@ def _markers_in(batch: pa.RecordBatch) -> list[int]:
     keys, values = batch.column("key"), batch.column("value")
     if not keys.null_count:
         return []
-    found = pc.equal(values, pa.scalar(MARKER).cast(values.type)).fill_null(fill_value=False)
-    return np.flatnonzero(pc.and_(found, keys.is_null()).to_numpy(zero_copy_only=False)).tolist()
+    result = pc.equal(values, pa.scalar(MARKER).cast(values.type)).fill_null(fill_value=False)
+    return np.flatnonzero(pc.and_(result, keys.is_null()).to_numpy(zero_copy_only=False)).tolist()
 
 
 def changed_after_route(how: str) -> NotRoutedError:

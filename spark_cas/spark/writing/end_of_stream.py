@@ -71,5 +71,5 @@ def _stream_of_task() -> Stream | None:
 
 def _is_at_end(stream: Stream) -> bool:
     # The number arrives in one piece. A stream that was cut off has no more bytes.
-    found = stream.peek(len(_END))[: len(_END)]
-    return bool(found) and _END.startswith(found)
+    result = stream.peek(len(_END))[: len(_END)]
+    return bool(result) and _END.startswith(result)

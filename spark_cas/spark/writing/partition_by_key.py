@@ -78,9 +78,9 @@ class RowPartitioner(Acknowledged):
 
     def of(self, keys: pa.Array) -> pa.Array:
         """Return the partition of each key."""
-        found = partition_of(pa.record_batch({"key": keys}), self._partitions, self._partitioner)
+        result = partition_of(pa.record_batch({"key": keys}), self._partitions, self._partitioner)
         freeze_loaded_modules()
-        return found
+        return result
 
     def as_function(self) -> "Callable[[Column], Column]":
         """Return `of` as a function of Spark's columns."""

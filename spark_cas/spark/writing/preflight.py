@@ -63,13 +63,13 @@ def preflight_limits(
     ``begun``. Raises OptionError if ``compare`` is by key, and sampled keys are in other partitions than the rows of
     this write.
     """
-    found = log.preflight(begun=begun, idempotence=idempotence, placement=placement)
-    if compare == BY_KEY and found.keys_elsewhere:
-        raise OptionError(f"compare=key cannot hold on this log: {found.keys_elsewhere}. Nothing was appended.")
-    for note in () if begun else found.notes:
+    result = log.preflight(begun=begun, idempotence=idempotence, placement=placement)
+    if compare == BY_KEY and result.keys_elsewhere:
+        raise OptionError(f"compare=key cannot hold on this log: {result.keys_elsewhere}. Nothing was appended.")
+    for note in () if begun else result.notes:
         warnings.warn(note, LogSettingsWarning, stacklevel=2)
-    most, setting = found.max_record_bytes, found.max_record_setting
-    return replace(limits, max_record_bytes=most, max_record_setting=setting), found.guarantee
+    most, setting = result.max_record_bytes, result.max_record_setting
+    return replace(limits, max_record_bytes=most, max_record_setting=setting), result.guarantee
 
 
 def require_layout(
@@ -102,14 +102,14 @@ def require_layout(
     return layout
 
 
-def require_count(log: Backend, given: int | None, partitions: int) -> None:
+def require_count(log: Backend, values: int | None, partitions: int) -> None:
     """Raise OptionError unless the log has this partition count, or had it before an expansion.
 
     So after an expansion, the command that created the log can still resume its load.
     """
-    if given in (None, partitions) or any(each.before == given for each in log.layouts().expansions):
+    if values in (None, partitions) or any(each.before == values for each in log.layouts().expansions):
         return
     raise OptionError(
-        f"option partitions is {given}, but the log has {partitions} partitions. Leave it out: it is for a log "
+        f"option partitions is {values}, but the log has {partitions} partitions. Leave it out: it is for a log "
         f"that does not exist yet."
     )

@@ -42,15 +42,15 @@ def _dropper(earlier: EarlierRows) -> "Callable[[Iterator[pa.RecordBatch]], Iter
         partition, digest = task.partitionId(), RunningDigest()
         rows = earlier.rows[partition]
         for batch in batches:
-            if any(found != partition for found, _ in by_partition([batch], earlier.partitions)):
+            if any(result != partition for result, _ in by_partition([batch], earlier.partitions)):
                 msg = "each partition is in the task of its number"
                 raise AssertionError(msg)
-            taken = min(rows - digest.rows, batch.num_rows)
-            if taken:
-                digest.update(records_of(batch.slice(0, taken)))
-            if taken < batch.num_rows and earlier.complete[partition]:
+            used = min(rows - digest.rows, batch.num_rows)
+            if used:
+                digest.update(records_of(batch.slice(0, used)))
+            if used < batch.num_rows and earlier.complete[partition]:
                 raise _changed(earlier, partition, "these were all, but the input now has more")
-            yield batch.slice(taken)
+            yield batch.slice(used)
         if digest.rows < rows:
             raise _changed(earlier, partition, f"the input now has only {digest.rows}")
         if rows and digest.hexdigest() != earlier.digests[partition]:
@@ -59,10 +59,10 @@ def _dropper(earlier: EarlierRows) -> "Callable[[Iterator[pa.RecordBatch]], Iter
     return dropped
 
 
-def _changed(earlier: EarlierRows, partition: int, found: str) -> InputChangedError:
+def _changed(earlier: EarlierRows, partition: int, result: str) -> InputChangedError:
     return InputChangedError(
         f"partition {partition}: job {earlier.job!r} had appended {earlier.rows[partition]} rows before partitions "
-        f"were added, and {found}. Run it with the same rows in the same order (save input first if each run "
+        f"were added, and {result}. Run it with the same rows in the same order (save input first if each run "
         f"computes it differently), and change none of key, value, headers and timestamp after spark_cas.route. "
         f"{rows_in_log_text(earlier.job, sum(earlier.rows))} If the input is lost, load only the rows that the log "
         f"does not have, under another job name.",

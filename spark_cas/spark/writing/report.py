@@ -15,7 +15,7 @@ from spark_cas.core.errors import (
     FencedError,
     MissingRowsError,
     NotRoutedError,
-    NotTakenError,
+    NotStoredError,
     OptionError,
     StorageError,
     UnknownOutcomeError,
@@ -92,7 +92,7 @@ def attempted(
     """Append the rows of one attempt of a task, and return its report.
 
     A definite error is a part of the report, because Spark retries a task that raises. Only errors that a retry may
-    overcome are raised: FencedError, UnknownOutcomeError and StorageError, except NotTakenError.
+    overcome are raised: FencedError, UnknownOutcomeError and StorageError, except NotStoredError.
 
     Args:
         pairs: The rows, as (partition, records).
@@ -116,7 +116,7 @@ def attempted(
         rejection = cancelled.rejection
     except ConditionalLogError as error:
         may_pass = isinstance(error, FencedError | UnknownOutcomeError | StorageError)
-        if may_pass and not isinstance(error, NotTakenError):
+        if may_pass and not isinstance(error, NotStoredError):
             raise
         rejection = Rejection.of(error, tuple(sorted(null_keys)))
         # Spark ignores the report of an attempt that it has cut off, and retries.
@@ -187,10 +187,10 @@ def appended_rows(messages: Iterable[WriterCommitMessage | None]) -> dict[int, i
 
 def require_one_task_each(reports: Iterable[TaskReport]) -> None:
     """Raise NotRoutedError if two tasks had rows of one log partition."""
-    seen: set[int] = set()
+    known: set[int] = set()
     for report in reports:
-        mine = [each.progress.partition for each in report.results] + [each.partition for each in report.hashed]
-        both = seen.intersection(mine)
+        own = [each.progress.partition for each in report.results] + [each.partition for each in report.hashed]
+        both = known.intersection(own)
         if both:
             raise NotRoutedError(
                 f"partition {min(both)} got rows from two tasks of one write, so no order among them is kept. All "
@@ -198,7 +198,7 @@ def require_one_task_each(reports: Iterable[TaskReport]) -> None:
                 f"it and the write, and run the same job again.",
                 partition=min(both),
             )
-        seen.update(mine)
+        known.update(own)
 
 
 def rank_of(kind: str) -> int:
@@ -212,5 +212,5 @@ def _rank(rejection: Rejection) -> tuple[int, tuple[int, ...], str]:
 
 
 def _brief(rejection: Rejection) -> str:
-    met = ", ".join(str(partition) for partition in rejection.partitions)
-    return f"the task with partition {met} ({rejection.kind})" if met else f"a task ({rejection.kind})"
+    reached = ", ".join(str(partition) for partition in rejection.partitions)
+    return f"the task with partition {reached} ({rejection.kind})" if reached else f"a task ({rejection.kind})"

@@ -22,7 +22,7 @@ from spark_cas.options.parse import RouteOptions, parse_route
 from spark_cas.options.several_topics import MOST_TOPICS, names_no_topic, of_topic, parsed_by_topic
 from spark_cas.spark.jvm import java_session, jvm_of
 from spark_cas.spark.schema import EndMarkers, Mark, metadata_of_topics
-from spark_cas.spark.setup import collected, saw_it_run, warn_of_idle_timeout, was_seen_to_run
+from spark_cas.spark.setup import collected, has_run, record_run, warn_of_idle_timeout
 from spark_cas.spark.versions import to_numbered_tasks
 from spark_cas.spark.writing.end_markers import (
     is_end_marker,
@@ -91,10 +91,10 @@ def route(
         SparkSetupError: Spark's workers run a Python without spark_cas.
         StorageError: The log cannot be read.
     """
-    given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
+    values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     names = {name.lower() for name in df.columns}
     has_columns = all(isinstance(each, str) and each.lower() in names for each in order_by)
-    return route_rows(df, given, by, order_by, has_columns=has_columns)
+    return route_rows(df, values, by, order_by, has_columns=has_columns)
 
 
 def route_rows(
@@ -138,13 +138,13 @@ def route_rows(
         markers: EndMarkers = ("load" if in_one_task else "partition") if has_columns else "none"
         earlier_rows = () if COLUMN in df.columns else _earlier_rows(options, mark)
         mark = replace(mark, end_markers=markers, sorted=True, earlier=earlier_rows)
-    rest = without_end_markers(df)
+    remaining = without_end_markers(df)
     try:
         for earlier in mark.earlier:
-            placed = _placed(rest, earlier.partitions, by, mark.partitioner)
+            placed = _placed(remaining, earlier.partitions, by, mark.partitioner)
             together = to_numbered_tasks(placed, earlier.partitions, sf.col("partition"))
-            rest = without(together.sortWithinPartitions(*_total_order(placed, order_by, by_key=False)), earlier)
-        placed = _placed(rest, mark.partitions, by, mark.partitioner)
+            remaining = without(together.sortWithinPartitions(*_total_order(placed, order_by, by_key=False)), earlier)
+        placed = _placed(remaining, mark.partitions, by, mark.partitioner)
         has_markers = mark.end_markers in ("partition", "load")
         if has_markers:
             placed = with_end_markers(placed, mark.partitions)
@@ -167,7 +167,7 @@ def route_rows(
 
 
 def _routed_to_topics(
-    df: "DataFrame", given: Mapping[str, str], by: str, order_by: "Sequence[str | Column]", *, has_columns: bool
+    df: "DataFrame", settings: Mapping[str, str], by: str, order_by: "Sequence[str | Column]", *, has_columns: bool
 ) -> "DataFrame":
     """Return the rows ready for a write to the topics in their column ``topic``. Each partition is one task.
 
@@ -181,7 +181,7 @@ def _routed_to_topics(
             "appended. Add a column for the expression first, and name it."
         )
     rows = without_end_markers(df)
-    options = parsed_by_topic(given, _topics_in(rows), parse_route)
+    options = parsed_by_topic(settings, _topics_in(rows), parse_route)
     if len({each.by_key for each in options.values()}) > 1:
         raise OptionError("option compare differs between the topics by the defaults of the logs. Set it for all.")
     marks = {topic: _mark_of_topic(rows.sparkSession, topic, each, by) for topic, each in options.items()}
@@ -203,15 +203,15 @@ def _routed_to_topics(
 def _topics_in(df: "DataFrame") -> list[str]:
     """Return the values of the column ``topic``; raise OptionError for a null, or for too many."""
     _require_column(df, "topic", StringType())
-    found = [row[0] for row in df.select(_topic()).distinct().limit(MOST_TOPICS + 1).collect()]
-    if None in found:
+    result = [row[0] for row in df.select(_topic()).distinct().limit(MOST_TOPICS + 1).collect()]
+    if None in result:
         raise SchemaError("a row has no topic: its column topic is null. Nothing was appended. Set it in each row.")
-    if len(found) > MOST_TOPICS:
+    if len(result) > MOST_TOPICS:
         raise OptionError(
             f"the column topic has more than {MOST_TOPICS} values, the maximum number of topics of a load. Nothing "
             f"was appended. Check the column, or write the rows with several loads."
         )
-    return found
+    return result
 
 
 def _topic() -> "Column":
@@ -313,32 +313,32 @@ def _layout_mark(spark: "SparkSession", options: RouteOptions, by: str) -> Mark:
     return Mark(partitions, epoch, partitioner=placement_on(recorded, options.partitioner).partitioner)
 
 
-_Found = tuple[int, int, Partitioner | None]
+_LogLayout = tuple[int, int, Partitioner | None]
 """Partition count, layout epoch, and the recorded partitioner if the rows are assigned by key."""
 
 
-def _layout(spark: "SparkSession", options: RouteOptions, by: str) -> _Found:
+def _layout(spark: "SparkSession", options: RouteOptions, by: str) -> _LogLayout:
     """Read the layout of the log. Raises LogNotFoundError.
 
     This process reads it once the planner of the session has run spark_cas. If tasks have not run it yet, a Spark job
     reads it as well. Such a job takes longer, but detects a wrong setup of the workers.
     """
-    if was_seen_to_run(spark, in_tasks=False):
+    if has_run(spark, in_tasks=False):
         with open_log(options.spec) as log:
             layout = log.layout() if options.new_partitions is None else log.layout_now()
             recorded = recorded_partitioner(log, options.idempotence) if by == "key" else None
-        if was_seen_to_run(spark, in_tasks=True):
+        if has_run(spark, in_tasks=True):
             return layout.partitions, layout.epoch, recorded
     try:
-        found = _layout_through(spark, options, by)
+        result = _layout_through(spark, options, by)
     except LogNotFoundError:
-        saw_it_run(spark, in_tasks=False)
+        record_run(spark, in_tasks=False)
         raise
-    saw_it_run(spark, in_tasks=True)
-    return found
+    record_run(spark, in_tasks=True)
+    return result
 
 
-def _layout_through(spark: "SparkSession", options: RouteOptions, by: str) -> _Found:
+def _layout_through(spark: "SparkSession", options: RouteOptions, by: str) -> _LogLayout:
     """Read the layout with a Spark job, because on Spark Connect only the server may be able to reach the log.
 
     Raises SparkSetupError, and the errors of `_layout`.
@@ -347,14 +347,14 @@ def _layout_through(spark: "SparkSession", options: RouteOptions, by: str) -> _F
     # Spark passes a schema to the reader, which then reads no more than these columns. It passes no selection.
     schema = "layout_epoch int, partitioner string" if by == "key" else "layout_epoch int"
     try:
-        found = collected(reader.schema(schema), spark)
+        result = collected(reader.schema(schema), spark)
     except StorageError:
         if by != "key" or options.idempotence == REQUIRED:
             raise
         # A write that does not require exactly-once needs no registry, as in `recorded_partitioner`.
-        found = collected(reader.schema("layout_epoch int"), spark)
-    recorded = found[0].asDict().get("partitioner")
-    return len(found), found[0]["layout_epoch"], None if recorded is None else known_partitioner(recorded)
+        result = collected(reader.schema("layout_epoch int"), spark)
+    recorded = result[0].asDict().get("partitioner")
+    return len(result), result[0]["layout_epoch"], None if recorded is None else known_partitioner(recorded)
 
 
 def _placed(df: "DataFrame", partitions: int, by: str, partitioner: Partitioner | None) -> "DataFrame":
@@ -377,9 +377,9 @@ def _require_column(df: "DataFrame", name: str, *kinds: DataType) -> None:
     expected = " or ".join(kind.simpleString() for kind in kinds)
     if name not in df.columns:
         raise SchemaError(f"route by {name} needs a column {name} ({expected}); found: {', '.join(df.columns)}.")
-    found = df.schema[name].dataType
-    if not isinstance(found, tuple(type(kind) for kind in kinds)):
-        raise SchemaError(f"column {name} must be {expected}, found {found.simpleString()}. Cast it.")
+    result = df.schema[name].dataType
+    if not isinstance(result, tuple(type(kind) for kind in kinds)):
+        raise SchemaError(f"column {name} must be {expected}, found {result.simpleString()}. Cast it.")
 
 
 def _total_order(
@@ -397,10 +397,10 @@ def _total_order(
     if not by_key and COLUMN in df.columns and df.schema[COLUMN].dataType == LongType():
         first.append(sf.nullif(sf.col(COLUMN), sf.lit(NO_CHECK)).asc_nulls_last())
     others = sorted(set(df.columns) - {"key", "partition", COLUMN, *_TIE_BREAKERS})
-    rest = [_by_bytes(df, name).asc_nulls_last() for name in (*_TIE_BREAKERS, *others) if name in df.columns]
+    remaining = [_by_bytes(df, name).asc_nulls_last() for name in (*_TIE_BREAKERS, *others) if name in df.columns]
     if "key" in df.columns:
         first.append(_by_bytes(df, "key").asc_nulls_last())
-    return [*first, is_end_marker(), *rest] if markers_last else first + rest
+    return [*first, is_end_marker(), *remaining] if markers_last else first + remaining
 
 
 def _by_bytes(df: "DataFrame", name: str) -> "Column":

@@ -6,7 +6,7 @@ from spark_cas.core.errors import ConditionalLogError, LogNotSharedError
 from spark_cas.core.rejection import Rejection
 from spark_cas.log import timing
 from spark_cas.log.load.cancelling import cancel_run
-from spark_cas.log.open import AnySpec, for_a_look
+from spark_cas.log.open import AnySpec, with_short_timeout
 from spark_cas.spark.worker import planned_log
 
 
@@ -15,7 +15,7 @@ def for_last_requests(spec: AnySpec) -> AnySpec:
 
     The error of the write is raised after them.
     """
-    return for_a_look(spec, int(1000 * timing.current().longest_request))
+    return with_short_timeout(spec, int(1000 * timing.current().longest_request))
 
 
 def stop_others(spec: AnySpec, log_id: str, run: str, rejection: Rejection) -> None:

@@ -99,7 +99,7 @@ class BatchTask(Sink):
     end_markers: EndMarkers
     """The end markers of the rows."""
     limits: ChunkLimits
-    fenced_wait_ms: int
+    fenced_retry_wait_ms: int
 
     def plan_in(self, log: Backend, job: str, partition: int = 0) -> Plan:
         """Return the plan from the driver, or else as `Sink.plan_in` does."""
@@ -222,7 +222,7 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         order_by=options.order_by or (() if mark is not None and mark.sorted else None),
         end_markers=markers,
         limits=limits,
-        fenced_wait_ms=options.fenced_wait_ms,
+        fenced_retry_wait_ms=options.fenced_retry_wait_ms,
     )
 
 
@@ -269,7 +269,7 @@ def _append_in_one_transaction(
             log,
             plan,
             _loading(task, log, plan, batch, rows),
-            fenced_wait_seconds=task.fenced_wait_ms / 1000,
+            fenced_retry_wait_seconds=task.fenced_retry_wait_ms / 1000,
         )
     return BatchReport(results, job=job, batch=batch, run=_run(task, batch), group=plan.group)
 
@@ -288,7 +288,7 @@ def _loading(
         order_by=task.order_by,
         has_end=has_end(task.end_markers),
         ledger=task.ledger,
-        fenced_wait_seconds=task.fenced_wait_ms / 1000,
+        fenced_retry_wait_seconds=task.fenced_retry_wait_ms / 1000,
     )
 
 

@@ -153,6 +153,6 @@ def _error_of(
         unknown: The topics in which the driver did not complete the job, because the brokers do not respond.
     """
     error = error_of_topics(dict(sorted(errors.items(), key=lambda each: rank_of(each[1].kind))))
-    rest = f" Incomplete topics: {', '.join(unknown)}." if unknown else ""
+    remaining = f" Incomplete topics: {', '.join(unknown)}." if unknown else ""
     complete = ", ".join(f"{topic} ({count} rows)" for topic, count in rows.items()) or "none"
-    return error.with_message(f"{error.message} Complete topics: {complete}.{rest}")
+    return error.with_message(f"{error.message} Complete topics: {complete}.{remaining}")

@@ -41,8 +41,8 @@ def hashing(partitions: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
     """
 
     def hashed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = hash_rows(by_partition(batches, partitions))
-        yield pa.RecordBatch.from_pylist([asdict(each) for each in found], to_arrow_schema(HASHED))
+        result = hash_rows(by_partition(batches, partitions))
+        yield pa.RecordBatch.from_pylist([asdict(each) for each in result], to_arrow_schema(HASHED))
 
     return hashed
 
@@ -54,15 +54,15 @@ def require_same(completion: Completion, hashed: Mapping[int, Hashed]) -> None:
         ours, theirs = hashed.get(partition), loaded.get(partition)
         rows, had = (ours.rows if ours else 0), (theirs.rows if theirs else 0)
         if rows != had:
-            found = f"it completed with {had} rows there, but the input now has {rows}"
+            existing = f"it completed with {had} rows there, but the input now has {rows}"
         elif ours and theirs and ours.digest != theirs.digest:
-            found = f"its {had} rows there are not those of the input, or not in the same order"
+            existing = f"its {had} rows there are not those of the input, or not in the same order"
         else:
             continue
         raise InputChangedError(
-            f"partition {partition}: job {completion.job!r} is complete, and its input has changed since: {found}. "
-            f"Nothing was appended. Load only the new rows, under another job name. (In foreachBatch, set the option "
-            f"batchId. Without it, the job is complete after its first batch.)",
+            f"partition {partition}: job {completion.job!r} is complete, and its input has changed since: "
+            f"{existing}. Nothing was appended. Load only the new rows, under another job name. (In foreachBatch, "
+            f"set the option batchId. Without it, the job is complete after its first batch.)",
             partition=partition,
             job=completion.job,
         )

@@ -31,7 +31,7 @@ from spark_cas.log.load.atomic_load import abort_group, abort_left
 from spark_cas.log.load.cancelling import TaskRun
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.load_rows import load_rows
-from spark_cas.log.load.locking import Applicant, acquire_lock, is_taken_over, release_lock
+from spark_cas.log.load.locking import Applicant, acquire_lock, is_replaced, release_lock
 from spark_cas.log.load.planning import (
     complete_job,
     fresh_job_name,
@@ -80,7 +80,7 @@ class WriteTask:
     """The rows of the job in each partition before the run; empty if there were none, None if that is not known."""
     limits: ChunkLimits
     atomic: bool
-    fenced_wait_ms: int
+    fenced_retry_wait_ms: int
     completion: Completion | None
     """The completion of the job if it was complete before this write. Then nothing is appended."""
     end_markers: EndMarkers
@@ -135,7 +135,7 @@ class CheckedWrite:
             rows_before=before,
             limits=self.limits,
             atomic=options.atomic,
-            fenced_wait_ms=options.fenced_wait_ms,
+            fenced_retry_wait_ms=options.fenced_retry_wait_ms,
             completion=completion,
             end_markers=self.mark.end_markers if self.mark else "none",
             lock=self.lock,
@@ -309,7 +309,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 limits=task.limits,
                 atomic=task.in_one_chunk,
                 has_end=self._has_end,
-                fenced_wait_seconds=task.fenced_wait_ms / 1000,
+                fenced_retry_wait_seconds=task.fenced_retry_wait_ms / 1000,
                 run=run,
             )
         return TaskReport(results)
@@ -322,7 +322,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
             if not rows:
                 return TaskReport()
             with planned_log(for_one_transaction(task.spec, rows.bytes), task.plan.log_id) as log:
-                wait_seconds = task.fenced_wait_ms / 1000
+                wait_seconds = task.fenced_retry_wait_ms / 1000
                 append = partial(
                     load_rows,
                     log,
@@ -331,13 +331,13 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                     task=f"{task.run}/{task_number()}",
                     limits=task.limits,
                     atomic=task.in_one_chunk,
-                    fenced_wait_seconds=wait_seconds,
+                    fenced_retry_wait_seconds=wait_seconds,
                 )
                 results = in_one_transaction(
                     log,
                     task.plan,
                     append,
-                    fenced_wait_seconds=wait_seconds,
+                    fenced_retry_wait_seconds=wait_seconds,
                 )
         return TaskReport(results)
 
@@ -402,7 +402,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                     with suppress(ConditionalLogError):
                         log.remove_cancelled(self.task.run)
                 # Without a lock no other load waits, and another run of the job may be active.
-                if self.task.lock and not is_taken_over(log, self.task.lock):
+                if self.task.lock and not is_replaced(log, self.task.lock):
                     abort_group(log, plan)
                 release_lock(log, self.task.lock)
 

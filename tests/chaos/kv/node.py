@@ -15,7 +15,7 @@ from tests.chaos.kv.keys import NODES
 from tests.chaos.world import World
 from tests.history.recorder import Recorder
 
-_LOOK_SECONDS = 0.2
+_READ_SECONDS = 0.2
 _SELDOM_SECONDS = 2.0
 """The poll interval of nodes, so long that a demoted leader receives requests before it knows of its demotion. The
 guarantees of the store do not depend on earlier polls."""
@@ -41,7 +41,7 @@ def opened(world: World, name: str) -> Node:
             opens = partial(world.open, name)
             return Node(opens, address=name, folder=world.folder / "nodes" / name, nodes=NODES)
         except StorageError:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_READ_SECONDS)
 
 
 def main(folder: str, name: str) -> None:
@@ -54,7 +54,7 @@ def main(folder: str, name: str) -> None:
         recorder.start("serve", {})
         listen(world.folder / f"{name}.port", lambda request: answer(node, request))
         while not orphaned():
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_READ_SECONDS)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def start_session(name: str, conf: str, world: World) -> SparkSession:
 
 def writing(world: World, client: str, job: str) -> dict[str, str]:
     """Return the options of a write, with the same timeouts as the other clients of the run."""
-    options = {**_reading(world, client), "job": job, "fencedWaitMs": "1000"}
+    options = {**_reading(world, client), "job": job, "fencedRetryWaitMs": "1000"}
     return options | ({"transactionTimeoutMs": f"{6 * _REQUEST_MS}"} if world.topic else {})
 
 
@@ -49,7 +49,7 @@ def _reading(world: World, client: str) -> dict[str, str]:
         "kafka.client.id": client,
         "kafka.request.timeout.ms": f"{_REQUEST_MS}",
         "kafka.delivery.timeout.ms": f"{12 * _REQUEST_MS}",
-        "claimTimeoutMs": f"{12 * _REQUEST_MS}",
+        "openTransactionWaitMs": f"{12 * _REQUEST_MS}",
     }
 
 

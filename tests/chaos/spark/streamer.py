@@ -63,7 +63,7 @@ class Streamer:
         """Add files and keep the query running until the world stops and all files are committed."""
         query = None
         while not orphaned() and (self._uncommitted or not self._world.stop.exists()):
-            self._look()
+            self._read()
             if len(self._uncommitted) < _MOST_UNCOMMITTED and not self._world.stop.exists():
                 self._add(self._next_file())
                 self._count += 1
@@ -104,7 +104,7 @@ class Streamer:
         os.utime(hidden, (number + 1, number + 1))  # the source reads the oldest file first
         hidden.rename(file)
 
-    def _look(self) -> None:
+    def _read(self) -> None:
         """Record the committed files as acknowledged."""
         below = _committed_files(self._checkpoint)
         for number in [each for each in self._uncommitted if each < below]:

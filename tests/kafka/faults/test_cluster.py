@@ -214,7 +214,7 @@ def test_one_attempt_survives_a_suspended_node(ready, monkeypatch, role):
 def test_below_min_insync_nothing_is_acknowledged_until_the_others_are_back(ready):
     spec, transactions, _ = placed(ready, together=True)
     topic_on(ready, spec.topic, [transactions, *(NODES - {transactions})])
-    hasty = replace(spec, claim_timeout_ms=6_000, transaction_timeout_ms=6_000)
+    hasty = replace(spec, open_transaction_wait_ms=6_000, transaction_timeout_ms=6_000)
     with KafkaLog(hasty) as log:
         job = planned_writer(log)
         job.must_append(*"ab")

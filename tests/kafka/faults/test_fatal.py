@@ -106,7 +106,7 @@ def test_late_requests_of_a_killed_writer_have_no_effect(proxied, proxied_topic,
     # Five requests can be in flight. The ledger entry may be one of them.
     fourth = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, nth=SEVENTH + 3, where=by_writer(spec))
     with loading(proxied.bootstrap, proxied_topic, "no step"):
-        (held if kind is Fault.HOLD_REQUEST else fourth).met.wait(SECONDS)
+        (held if kind is Fault.HOLD_REQUEST else fourth).reached.wait(SECONDS)
     assert watched.most_at_once >= 4 or kind is Fault.HOLD_REQUEST
     assert go_on(proxied.direct, proxied_topic) == CHUNK
     held.release()
@@ -147,7 +147,7 @@ def test_load_resumes_after_each_fatal_client_error(proxied, ended):
             del ended[topic][:]
             (result,) = load(log, plan, ROWS, limits=LIMITS)
             fatal = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER in ended[topic]
-        rule.met.wait(0)
+        rule.reached.wait(0)
         assert result.progress.rows == len(ROWS[0])
         return committed_values(proxied.direct, topic), fatal
 
@@ -166,7 +166,7 @@ def test_an_error_that_is_none_or_passes_loses_and_doubles_nothing(proxied):
             job.must_append("a")
             failed = proxied.proxy.add(Fault.FAIL_RESPONSE, Api.PRODUCE, nth=nth, where=by_writer(spec), error=error)
             outcome = job.append(table_of(ROWS[0][:CHUNK]))
-            failed.met.wait(0)
+            failed.reached.wait(0)
         require_truth(spec_of(proxied.direct, topic), outcome, ["a"], ROWS[0][:CHUNK])
         return type(outcome)
 

@@ -25,7 +25,7 @@ def test_failed_commit_of_a_lock_change_is_resolved(proxied, proxied_topic):
         of_load_locks = naming(spec.load_locks_id)
         failed = proxied.proxy.add(Fault.FAIL_RESPONSE, Api.END_TXN, where=of_load_locks, error=KafkaError.UNKNOWN)
         assert log.put_load_locks(changed)
-        failed.met.wait(0)
+        failed.reached.wait(0)
         assert log.load_locks() == changed
         assert not log.put_load_locks(LoadLocks(1, ())), "the change is based on old locks"
 

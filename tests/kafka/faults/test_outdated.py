@@ -127,7 +127,7 @@ def test_a_bound_has_every_partition_that_was_added(proxied, proxied_topic, lagg
 
 def test_a_read_has_every_partition_that_was_added(proxied, proxied_topic, lagging):
     with SelectedLogs(Selection(spec_of(proxied.bootstrap, proxied_topic), (proxied_topic,))) as logs:
-        assert [*logs.look(waiting=True)[proxied_topic].bounds] == [0, 1]
+        assert [*logs.read(waiting=True)[proxied_topic].bounds] == [0, 1]
     lagging.told_old.wait(0)
 
 
@@ -255,7 +255,7 @@ def test_a_broker_that_answered_late_is_not_believed_that_there_is_no_registry(p
     late = proxied.proxy.add(Fault.HOLD_RESPONSE, Api.METADATA, where=asks_for_layouts, times=None)
     with KafkaLog(spec) as log, ThreadPoolExecutor(1) as threads:
         found = threads.submit(log.plan, "job")
-        late.met.wait(SECONDS)
+        late.reached.wait(SECONDS)
         time.sleep(_LATE_SECONDS)
         late.release()
         assert found.result(SECONDS) == plan

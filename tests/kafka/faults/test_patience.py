@@ -123,7 +123,7 @@ def run_whole_once(spec, rows):
     with KafkaLog(spec) as log, Spool(batches_of(rows, 4)) as kept:
         plan = pin_plan(log, JOB, ExpectedOffsets.parse("end"), whole=True)
         append = partial(load_rows, log, plan, kept, task="run/0", limits=LIMITS)
-        results = in_one_transaction(log, plan, append, fenced_wait_seconds=1.0)
+        results = in_one_transaction(log, plan, append, fenced_retry_wait_seconds=1.0)
         complete_job(log, plan, results)
 
 
@@ -189,7 +189,7 @@ def test_broker_that_reports_no_brokers_gets_a_second_request(proxied, proxied_t
         proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.METADATA)
         fenced = proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, nth=2)
         assert log.layout().partitions == 1
-    fenced.met.wait(0)
+    fenced.reached.wait(0)
 
 
 def test_requests_use_a_new_client_if_theirs_has_no_brokers(proxied, proxied_topic):
@@ -201,7 +201,7 @@ def test_requests_use_a_new_client_if_theirs_has_no_brokers(proxied, proxied_top
         log.layout()
         fenced = proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA)
         log.layout()
-        fenced.met.wait(0)
+        fenced.reached.wait(0)
         assert log.layout().partitions == 1
 
 
@@ -216,7 +216,7 @@ def test_reads_use_a_new_client_if_theirs_has_no_brokers(proxied, proxied_topic)
             # The client returns to its bootstrap servers in only half of the cases.
             if len(fenced) < STRIKES and all(each.has_come for each in fenced):
                 proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.FETCH)
-                fenced.append(proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, times=2).met)
+                fenced.append(proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, times=2).reached)
     assert len(fenced) == STRIKES
     assert found == values
 
@@ -249,7 +249,7 @@ def test_slow_read_of_aborted_records_may_exceed_the_timeout(proxied, proxied_to
         slow = [proxied.proxy.add(Fault.HOLD_REQUEST, Api.FETCH, nth=1 + nth) for nth in range(fetches)]
         reading = thread.submit(values_in, log, 0)
         for each in slow:
-            each.met.wait(10)
+            each.reached.wait(10)
             time.sleep(1.5 * spec.patience_seconds / fetches)
             each.release()
         assert reading.result(SECONDS) == ["committed"]
@@ -280,7 +280,7 @@ def test_reader_passes_an_aborted_transaction_that_takes_longer_than_the_deadlin
         log.bounds(0)
         slow = proxied.proxy.add(Fault.DELAY_REQUEST, Api.FETCH, times=None)
         assert values_in(log, 0) == ["committed"]
-    assert slow.taken * DELAY_SECONDS > aborted_transaction.patience_seconds
+    assert slow.borrow * DELAY_SECONDS > aborted_transaction.patience_seconds
 
 
 def test_slow_reader_does_not_double_its_fetches_in_an_aborted_transaction(proxied, aborted_transaction):
@@ -299,7 +299,7 @@ def test_claim_passes_an_aborted_transaction_that_takes_longer_than_the_deadline
     with KafkaLog(aborted_transaction) as log:
         slow = proxied.proxy.add(Fault.DELAY_REQUEST, Api.FETCH, times=None)
         job = planned_writer(log, expected='{"0": 0}')
-        assert slow.taken * DELAY_SECONDS > aborted_transaction.patience_seconds
+        assert slow.borrow * DELAY_SECONDS > aborted_transaction.patience_seconds
         proxied.proxy.clear()
         job.must_append("a")
     assert committed_values(proxied.direct, aborted_transaction.topic) == ["a"]
@@ -311,7 +311,7 @@ def test_append_passes_an_aborted_transaction_that_takes_longer_than_the_deadlin
         abort_large(proxied.direct, aborted_transaction.topic)
         slow = proxied.proxy.add(Fault.DELAY_REQUEST, Api.FETCH, times=None)
         job.must_append("a")
-    assert slow.taken * DELAY_SECONDS > aborted_transaction.patience_seconds
+    assert slow.borrow * DELAY_SECONDS > aborted_transaction.patience_seconds
     assert committed_values(proxied.direct, aborted_transaction.topic) == ["a"]
 
 
@@ -322,11 +322,11 @@ def test_claim_uses_a_new_client_if_its_own_has_no_brokers(proxied, proxied_topi
     fenced = proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, nth=2, times=2)
     producer = TransactionalProducer(spec, spec.transactional_id(0, None))
     try:
-        producer.init(spec.claim_timeout_ms / 1000)
+        producer.init(spec.open_transaction_wait_ms / 1000)
     finally:
         producer.close()
-    cut_off.met.wait(0)
-    fenced.met.wait(0)
+    cut_off.reached.wait(0)
+    fenced.reached.wait(0)
 
 
 def test_appends_use_a_new_client_if_theirs_has_no_brokers(proxied, proxied_topic):
@@ -341,8 +341,8 @@ def test_appends_use_a_new_client_if_theirs_has_no_brokers(proxied, proxied_topi
         )
         fenced = proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA)
         job.must_append("b")
-    elsewhere.met.wait(0)
-    fenced.met.wait(0)
+    elsewhere.reached.wait(0)
+    fenced.reached.wait(0)
     assert committed_values(proxied.direct, proxied_topic) == ["a", "b"]
 
 

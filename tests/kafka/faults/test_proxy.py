@@ -80,11 +80,11 @@ def test_only_traffic_through_the_proxy_is_counted(proxied, proxied_topic):
     second = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, nth=2, where=naming(proxied_topic))
     send(once(proxied.direct), proxied_topic, ["a"])
     send(once(proxied.bootstrap), proxied_topic, ["b"])
-    assert (second.seen, second.taken) == (1, 0)
-    assert not second.met.has_come
+    assert (second.known, second.borrow) == (1, 0)
+    assert not second.reached.has_come
     send(once(proxied.bootstrap), proxied_topic, ["c"])
     second.answered.wait(0)
-    assert (second.seen, second.taken) == (2, 1)
+    assert (second.known, second.borrow) == (2, 1)
     traffic = proxied.proxy.traffic
     assert (traffic.requests[Api.PRODUCE], traffic.responses[Api.PRODUCE]) == (2, 2)
     assert traffic.requests[Api.METADATA] >= 2
@@ -114,7 +114,7 @@ def test_a_held_request_arrives_when_it_is_released(proxied, proxied_topic):
     rule = proxied.proxy.add(Fault.HOLD_REQUEST, Api.PRODUCE, where=of_client("slow"))
     slow = once(proxied.bootstrap, "slow", socket_timeout_ms=PATIENT_MS)
     slow.produce(proxied_topic, "late", partition=0)
-    rule.met.wait(SECONDS)
+    rule.reached.wait(SECONDS)
     assert send(once(proxied.bootstrap, "quick"), proxied_topic, ["early"]) == [None]
     assert values_of(proxied, proxied_topic) == ["early"]
     assert not rule.answered.has_come
@@ -129,7 +129,7 @@ def test_requests_after_a_held_one_wait_in_order(proxied, proxied_topic):
     producer = once(proxied.bootstrap, socket_timeout_ms=PATIENT_MS, batch_num_messages=1)
     for number in range(5):
         producer.produce(proxied_topic, str(number), partition=0)
-    rule.met.wait(SECONDS)
+    rule.reached.wait(SECONDS)
     assert values_of(proxied, proxied_topic) == []
     rule.release()
     assert producer.flush(SECONDS) == 0
@@ -140,7 +140,7 @@ def test_a_held_request_arrives_even_when_its_client_has_gone(proxied, proxied_t
     rule = proxied.proxy.add(Fault.HOLD_REQUEST, Api.PRODUCE)
     producer = once(proxied.bootstrap, "leaves")
     producer.produce(proxied_topic, "late", partition=0)
-    rule.met.wait(SECONDS)
+    rule.reached.wait(SECONDS)
     producer.purge()
     del producer
     # The client's other connections close with it. The held one does not.
@@ -170,7 +170,7 @@ def test_dropped_response_is_detected_only_by_a_timeout(proxied, proxied_topic):
     start = time.monotonic()
     assert send(producer, proxied_topic, ["a"]) == [None]
     assert time.monotonic() - start >= REQUEST_TIMEOUT_MS / 1000
-    assert rule.seen == 2
+    assert rule.known == 2
     assert values_of(proxied, proxied_topic) == ["a", "a"]
 
 
@@ -186,7 +186,7 @@ def test_a_connection_on_which_a_response_is_dropped_stays(proxied):
 def test_reset_instead_of_a_response_is_detected_at_once(proxied, proxied_topic):
     rule = proxied.proxy.add(Fault.RESET_BEFORE_RESPONSE, Api.PRODUCE)
     assert send(once(proxied.bootstrap, socket_timeout_ms=PATIENT_MS), proxied_topic, ["a"]) == [None]
-    assert rule.seen == 2
+    assert rule.known == 2
     assert rule.answered.has_come
     assert values_of(proxied, proxied_topic) == ["a", "a"]
 
@@ -195,14 +195,14 @@ def test_an_idempotent_producer_gets_over_a_lost_response(proxied, proxied_topic
     rule = proxied.proxy.add(Fault.RESET_BEFORE_RESPONSE, Api.PRODUCE, times=2)
     producer = plain_producer(proxied.bootstrap, "p", enable_idempotence=True)
     assert send(producer, proxied_topic, ["a"]) == [None]
-    assert (rule.seen, rule.taken) == (3, 2)
+    assert (rule.known, rule.borrow) == (3, 2)
     assert values_of(proxied, proxied_topic) == ["a"]
 
 
 def test_a_reset_before_the_request_keeps_it_from_the_broker(proxied, proxied_topic):
     rule = proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.PRODUCE)
     assert send(once(proxied.bootstrap, socket_timeout_ms=PATIENT_MS), proxied_topic, ["a"]) == [None]
-    assert rule.seen == 2
+    assert rule.known == 2
     assert not rule.answered.has_come
     assert values_of(proxied, proxied_topic) == ["a"]
 
@@ -213,7 +213,7 @@ def test_order_and_number_survive_resets_with_five_requests_in_flight(proxied, p
     producer = plain_producer(proxied.bootstrap, "p", enable_idempotence=True, max_in_flight=5, batch_num_messages=1)
     values = [str(number) for number in range(200)]
     assert send(producer, proxied_topic, values) == [None] * 200
-    assert rule.taken >= 5
+    assert rule.borrow >= 5
     assert watched.most_at_once > 1
     assert values_of(proxied, proxied_topic) == values
 
@@ -231,7 +231,7 @@ def test_the_client_sends_the_next_request_only_while_fewer_than_five_records_ar
     last = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, nth=requests, where=of_client("p"))
     for number in range(100):
         producer.produce(proxied_topic, str(number), partition=0)
-    last.met.wait(SECONDS)
+    last.reached.wait(SECONDS)
     held.release()
     assert producer.flush(SECONDS) == 0
     assert watched.most_at_once == requests
@@ -244,9 +244,9 @@ def test_rules_count_matching_requests_from_their_addition(proxied, proxied_topi
     send(once(proxied.bootstrap, "other"), proxied_topic, ["b"])
     for value in "cd":
         send(producer, proxied_topic, [value])
-    assert not third.met.has_come
+    assert not third.reached.has_come
     send(producer, proxied_topic, ["e"])
-    third.met.wait(0)
+    third.reached.wait(0)
     assert values_of(proxied, proxied_topic) == list("abcdee")
 
 
@@ -254,7 +254,7 @@ def test_held_request_never_arrives_after_rules_are_cleared(proxied, proxied_top
     rule = proxied.proxy.add(Fault.HOLD_REQUEST, Api.PRODUCE)
     producer = once(proxied.bootstrap, message_send_max_retries=0, socket_timeout_ms=PATIENT_MS)
     producer.produce(proxied_topic, "lost", partition=0)
-    rule.met.wait(SECONDS)
+    rule.reached.wait(SECONDS)
     proxied.proxy.clear()
     assert producer.flush(SECONDS) == 0
     assert send(producer, proxied_topic, ["next"]) == [None]
@@ -292,7 +292,7 @@ def test_proxy_leaves_nothing_when_it_ends(proxied, proxied_topic):
         held = proxy.add(Fault.HOLD_REQUEST, API_VERSIONS)
         with connected(proxy.bootstrap) as holding, connected(proxy.bootstrap) as idle:
             ask(holding, 1)
-            held.met.wait(SECONDS)
+            held.reached.wait(SECONDS)
             wait_until(lambda: proxy.connections == 2, SECONDS, lambda: "a connection is missing")
             stop.close()
             assert proxy.connections == 0
@@ -362,4 +362,4 @@ def test_used_port_is_reported_immediately():
 def test_wait_for_an_absent_event_times_out(proxied):
     rule = proxied.proxy.add(Fault.WATCH, Api.END_TXN)
     with pytest.raises(TimeoutError, match="END_TXN"):
-        rule.met.wait(0.01)
+        rule.reached.wait(0.01)

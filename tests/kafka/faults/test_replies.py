@@ -48,7 +48,7 @@ def test_a_load_has_every_row_once_and_in_order(proxied, fault):
             next_one.answered.wait(SECONDS)
             rule.release()
             running.result(2 * SECONDS)
-        rule.met.wait(0)
+        rule.reached.wait(0)
         return committed_values(proxied.direct, topic)
 
     assert dict(zip(APIS, all_at_once(load, APIS), strict=True)) == dict.fromkeys(APIS, rows[0])
@@ -69,7 +69,7 @@ def outcome_under(proxied, fault, api, times) -> tuple[str, Outcome | StorageErr
             outcome = job.append(table_of("xyz"))
         except StorageError as error:
             outcome = error
-        rule.met.wait(0)
+        rule.reached.wait(0)
     return topic, outcome
 
 

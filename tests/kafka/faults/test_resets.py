@@ -68,11 +68,11 @@ def test_requests_in_flight_are_lost_together(proxied, in_flight):
             last = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, nth=6 + in_flight, where=by_writer(spec))
 
             def lose():
-                held.met.wait(SECONDS)
+                held.reached.wait(SECONDS)
                 # The proxy reads no request after a held one, and returns no response after a held one.
                 if kind is Fault.HOLD_RESPONSE:
                     held.answered.wait(SECONDS)
-                    last.met.wait(SECONDS)
+                    last.reached.wait(SECONDS)
                 held.discard()
 
             outcome, _ = all_at_once(lambda call: call(), [lambda: job.append(table_of(ROWS)), lose])
@@ -82,7 +82,7 @@ def test_requests_in_flight_are_lost_together(proxied, in_flight):
     (rows, _), (others, watched) = all_at_once(append_through_a_reset, [Fault.HOLD_REQUEST, Fault.HOLD_RESPONSE])
     assert rows == others == ["a", *ROWS]
     # This many requests were in flight when the connection broke, and the client sent each of them again.
-    assert (watched.most_at_once, watched.seen) == (in_flight, len(ROWS) + in_flight)
+    assert (watched.most_at_once, watched.known) == (in_flight, len(ROWS) + in_flight)
 
 
 @pytest.mark.parametrize("in_flight", IN_FLIGHT)
@@ -92,7 +92,7 @@ def test_a_load_over_connections_that_break_again_and_again(proxied, proxied_top
     breaking = proxied.proxy.reset_every(40, Api.PRODUCE, where=by_writer(spec))
     limits = ChunkLimits(max_records=120, max_bytes=1_000_000, max_seconds=1_000)
     run_as_spark_does(spec, {0: ROWS}, limits=limits)
-    assert breaking.taken >= 3
+    assert breaking.borrow >= 3
     assert min(2, in_flight) <= watched.most_at_once <= in_flight
     assert committed_values(proxied.direct, proxied_topic) == ROWS
 
@@ -169,7 +169,7 @@ def test_others_records_among_ours_do_not_prove_a_commit(monkeypatch, proxied, p
         held = proxied.proxy.add(Fault.HOLD_REQUEST, Api.PRODUCE, nth=2)
 
         def barge():
-            held.met.wait(SECONDS)
+            held.reached.wait(SECONDS)
             append(proxied.direct, proxied_topic, "foreign")
             held.release()
 
@@ -203,5 +203,5 @@ def test_an_acknowledgement_that_is_lost_until_the_broker_forgot_the_batch(proxi
         job.must_append("a")
         lost = proxied.proxy.add(Fault.DROP_RESPONSE, Api.PRODUCE, where=by_writer(spec))
         outcome = job.append(table_of(ROWS))
-        lost.met.wait(0)
+        lost.reached.wait(0)
     require_truth(spec_of(proxied.direct, proxied_topic), outcome, ["a"], ROWS)

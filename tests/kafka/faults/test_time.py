@@ -140,7 +140,7 @@ def test_records_deleted_during_a_read_are_reported(proxied, proxied_topic):
         bounds = log.bounds(0)
         third = proxied.proxy.add(Fault.HOLD_REQUEST, Api.FETCH, nth=3)
         reading = thread.submit(list, log.read(0, bounds.range))
-        third.met.wait(SECONDS)
+        third.reached.wait(SECONDS)
         with KafkaLog(spec_of(proxied.direct, proxied_topic)) as admin:
             assert admin.trim(0, bounds.end_offset - 10).start_offset == bounds.end_offset - 10
         third.release()

@@ -83,11 +83,11 @@ def turned_back(proxied, topic):
         job = planned_writer(log)
         late = proxied.proxy.add(Fault.HOLD_REQUEST, Api.TXN_OFFSET_COMMIT, where=by_writer(spec))
         job.must_append(*FIRST)
-        late.met.wait(0)
+        late.reached.wait(0)
         ending = proxied.proxy.add(Fault.HOLD_REQUEST, Api.END_TXN, where=by_writer(spec))
         with ThreadPoolExecutor(1) as thread:
             running = thread.submit(job.must_append, *"xyz")
-            ending.met.wait(SECONDS)
+            ending.reached.wait(SECONDS)
             late.release()
             late.answered.wait(SECONDS)
             ending.release()

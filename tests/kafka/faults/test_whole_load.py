@@ -66,8 +66,8 @@ def pin(log: Backend) -> Plan:
 def in_one_step(
     log: Backend, plan: Plan, rows: Spool, task: str, wait_seconds: float = 1.0
 ) -> tuple[PartitionResult, ...]:
-    append = partial(load_rows, log, plan, rows, task=task, limits=LIMITS, fenced_wait_seconds=wait_seconds)
-    return in_one_transaction(log, plan, append, fenced_wait_seconds=wait_seconds)
+    append = partial(load_rows, log, plan, rows, task=task, limits=LIMITS, fenced_retry_wait_seconds=wait_seconds)
+    return in_one_transaction(log, plan, append, fenced_retry_wait_seconds=wait_seconds)
 
 
 def load_whole(log: Backend, plan: Plan) -> int:
@@ -90,7 +90,7 @@ def test_all_rows_are_stored_once_after_each_loss(proxied, fault):
         rule = proxied.proxy.add(fault, api, nth=1, where=by_whole(spec))
         with KafkaLog(spec) as log:
             assert load_whole(log, pin(log)) == 20
-        rule.met.wait(0)
+        rule.reached.wait(0)
         return seen_in(proxied.direct, topic)
 
     assert dict(zip(APIS, all_at_once(through, APIS), strict=True)) == dict.fromkeys(APIS, ROWS)
@@ -119,7 +119,7 @@ def test_a_call_whose_commit_does_not_arrive_sends_all_of_it_again(proxied):
         given = {partition: table_of(values) for partition, values in ROWS.items()}
         found = append_once(log, given, job=JOB, expected_offset={0: 0, 1: 0})
         assert [type(each) for each in found.values()] == [Appended, Appended]
-    lost.met.wait(0)
+    lost.reached.wait(0)
     assert seen_in(proxied.direct, topic) == ROWS
 
 
@@ -174,11 +174,11 @@ def test_ledger_resolves_a_commit_with_a_lost_reply(proxied, committed):
     rule = proxied.proxy.add(fault, Api.END_TXN, where=by_whole(spec))
     with KafkaLog(spec) as log:
         assert load_whole(log, pin(log)) == 20
-    rule.met.wait(0)
+    rule.reached.wait(0)
     assert seen_in(proxied.direct, topic) == ROWS
     if committed:
         with pytest.raises(TimeoutError):
-            sent.met.wait(0)
+            sent.reached.wait(0)
 
 
 def test_interleaved_producer_rejects_the_whole_load(broker):
@@ -354,7 +354,7 @@ def test_rejected_load_does_not_block_others(broker):
     """The second partition of the task is rejected. Its transaction would otherwise stay open for a minute."""
     topic = create_topic(broker.bootstrap, 2)
     spec = KafkaSpec(broker.bootstrap, topic)
-    with KafkaLog(replace(spec, claim_timeout_ms=3_000)) as other:
+    with KafkaLog(replace(spec, open_transaction_wait_ms=3_000)) as other:
         with KafkaLog(spec) as refused:
             plan = pin(refused)
             load_rows(refused, plan, batches_of({1: ROWS[1]}, 4), task="run/0", limits=LIMITS)
@@ -406,7 +406,7 @@ def test_committed_load_is_not_extended_with_other_partitions(broker, batch_id):
             given = (log, plan) if batch_id is None else (log, plan, Batch("q", batch_id))
             with Spool(batches_of(rows, 4)) as kept:
                 once = partial(append, *given, kept, task=f"{run}/0")
-                in_one_transaction(log, plan, once, fenced_wait_seconds=1.0)
+                in_one_transaction(log, plan, once, fenced_retry_wait_seconds=1.0)
 
     run("first", {0: ROWS[0]})
     with pytest.raises(InputChangedError, match="was committed by another run"):

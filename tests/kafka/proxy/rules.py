@@ -111,12 +111,12 @@ class Rule:
         name = f"{fault.name} of {'any request' if api is None else f'API {api!r}'}, number {nth}"
         self.fault = fault
         self.error = error
-        self.seen = 0
+        self.known = 0
         """The number of counted requests, with or without an effect of the rule."""
-        self.taken = 0
+        self.borrow = 0
         self.most_at_once = 0
         """The most requests that it took on one connection before the client got any of their responses."""
-        self.met = Moment(f"{name}: met")
+        self.reached = Moment(f"{name}: met")
         """Happens when its first request reaches the proxy, and the fault begins."""
         self.answered = Moment(f"{name}: answered")
         """Happens when the broker's response to a request that it took reaches the proxy."""
@@ -152,12 +152,12 @@ class Rule:
         """Count a request, the connection's ``number``th, and return whether the fault applies to it."""
         if (self._api is not None and request.api != self._api) or not self._where(request):
             return False
-        self.seen += 1
+        self.known += 1
         if not self._is_due(number):
             return False
-        self.taken += 1
+        self.borrow += 1
         self.request = request
-        self.met.come()
+        self.reached.come()
         return True
 
     def saw_at_once(self, unanswered: int) -> None:
@@ -190,7 +190,7 @@ class Rule:
             raise ConnectionResetError
 
     def _is_due(self, _number: int) -> bool:
-        return self._nth <= self.seen and (self._times is None or self.seen < self._nth + self._times)
+        return self._nth <= self.known and (self._times is None or self.known < self._nth + self._times)
 
 
 class EveryNth(Rule):

@@ -43,7 +43,7 @@ def tear(
     """
     late = proxy.add(Fault.HOLD_REQUEST, Api.END_TXN, where=where)
     first()
-    late.met.wait(0)
+    late.reached.wait(0)
     half = proxy.add(Fault.HOLD_REQUEST, middle, nth=nth, where=where)
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(second)
@@ -101,7 +101,7 @@ def tear_producers(proxied: Proxied, topic: str, next_producer: Callable[[Produc
 def _wait(rule: Rule, running: Future[object]) -> None:
     """Wait until the rule is met. If the transaction has failed instead, raise its error."""
     try:
-        rule.met.wait(SECONDS)
+        rule.reached.wait(SECONDS)
     except TimeoutError:
         if running.done():
             running.result()

@@ -73,7 +73,7 @@ class ArrayProducer:
         end.atexit = False
         self._lifetime = Lifetime(end)
         self._reports = Reports(0, None)
-        self._handed_over = 0
+        self._enqueued = 0
         self._acknowledged_by = -1
         """The broker that last acknowledged records, -1 if none has."""
         self._gives_time = False
@@ -90,7 +90,7 @@ class ArrayProducer:
         `poll` updates the returned reports until the next call of this method. The values are not copied, and are
         kept in memory until no record is in flight. Raises KafkaException.
         """
-        self._handed_over += 1
+        self._enqueued += 1
         self._lent.append(records.column("value"))
         times = records.column("timestamp")
         self._reports = Reports(len(times), time_ms if times.null_count else None)
@@ -223,18 +223,18 @@ class ArrayProducer:
 
     def _produce_batch(self, partition: int, records: pa.Table) -> None:
         # One call for all records gives all of them the same timestamp.
-        messages = messages_of(records, self._handed_over)
+        messages = messages_of(records, self._enqueued)
         if int((messages["len"] + messages["key_len"]).max(initial=0)) > self._most_bytes:
             # The library would accept all other records, including later ones.
             raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
-        taken = self._lib.rd_kafka_produce_batch(self._topic, partition, 0, messages.ctypes.data, len(messages))
-        if taken < len(messages):
+        used = self._lib.rd_kafka_produce_batch(self._topic, partition, 0, messages.ctypes.data, len(messages))
+        if used < len(messages):
             failed = messages["err"][messages["err"] != 0]
             raise KafkaException(KafkaError(int(failed[0])))
 
     def _produce_each(self, partition: int, records: pa.Table) -> None:
         for batch in records.to_batches(max_chunksize=_SLICE_ROWS):
-            for addresses, counts in arguments_of(batch, self._topic, partition, self._handed_over):
+            for addresses, counts in arguments_of(batch, self._topic, partition, self._enqueued):
                 calls = map(self._lib.rd_kafka_produceva, repeat(self._client), addresses, counts)
                 self._check(next(filter(None, calls), None))
 
@@ -259,7 +259,7 @@ class ArrayProducer:
         pointers = (ctypes.POINTER(c.Message) * count)()
         count = self._lib.rd_kafka_event_message_array(event, pointers, count)
         # Reports of earlier records are ignored. Those may have shared a request with these records.
-        begin = next((at for at in range(count) if pointers[at].contents.private == self._handed_over), count)
+        begin = next((at for at in range(count) if pointers[at].contents.private == self._enqueued), count)
         if begin == count:
             return
         first, last, reports = pointers[begin].contents, pointers[count - 1].contents, self._reports
@@ -272,7 +272,7 @@ class ArrayProducer:
         whose = ctypes.c_int()
         time_ms = self._lib.rd_kafka_message_timestamp(pointers[count - 1], ctypes.byref(whose))
         if self._gives_time or whose.value == c.TIMESTAMP_LOG_APPEND_TIME:
-            reports.given_ms = time_ms
+            reports.explicit_ms = time_ms
 
     def _check(self, failed: int | None) -> None:
         if failed:
@@ -293,8 +293,8 @@ def _new(lib: ctypes.CDLL, settings: Mapping[str, object]) -> int:
     conf = lib.rd_kafka_conf_new()
     made = None
     for name, value in {**settings, "log.queue": True}.items():
-        said = str(value).lower() if isinstance(value, bool) else str(value)
-        if lib.rd_kafka_conf_set(conf, name.encode(), said.encode(), text, len(text)):
+        message = str(value).lower() if isinstance(value, bool) else str(value)
+        if lib.rd_kafka_conf_set(conf, name.encode(), message.encode(), text, len(text)):
             break
     else:
         lib.rd_kafka_conf_set_events(conf, c.EVENT_DELIVERED | c.EVENT_LOG | c.EVENT_ERROR)
@@ -341,5 +341,5 @@ def _ms(seconds: float) -> int:
     return max(0, math.ceil(1000 * seconds))
 
 
-def _text(said: bytes | None) -> str:
-    return (said or b"").decode(errors="replace")
+def _text(message: bytes | None) -> str:
+    return (message or b"").decode(errors="replace")

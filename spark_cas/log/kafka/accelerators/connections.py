@@ -82,13 +82,13 @@ class Connections:
         if not args:
             return
         facility, line = args[0], str(args[-1])
-        if facility == "STATE" and (found := _CHANGED.search(line)):
-            self._changed(*found.groups())
-        elif facility == "BROKER" and (found := _ADDED.search(line)):
-            self._known.add(found[1])
+        if facility == "STATE" and (result := _CHANGED.search(line)):
+            self._changed(*result.groups())
+        elif facility == "BROKER" and (result := _ADDED.search(line)):
+            self._known.add(result[1])
             self.stranded = False
-        elif facility == "DESTROY" and (found := _LET_GO.search(line)):
-            self._known.discard(found[1])
+        elif facility == "DESTROY" and (result := _LET_GO.search(line)):
+            self._known.discard(result[1])
             self.stranded = not self._known
 
     def _changed(self, broker: str, before: str, after: str) -> None:

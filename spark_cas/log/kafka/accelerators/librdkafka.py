@@ -142,12 +142,12 @@ If other threads need the GIL, the caller would also wait to get it back.
 def library() -> ctypes.CDLL | None:
     """Return the library with its functions. None if a build of confluent-kafka does not export them."""
     try:
-        found, holding = ctypes.CDLL(cimpl.__file__), ctypes.PyDLL(cimpl.__file__)
-        for functions, source in ((_FUNCTIONS, found), (_HOLDING_THE_GIL, holding)):
+        existing, holding = ctypes.CDLL(cimpl.__file__), ctypes.PyDLL(cimpl.__file__)
+        for functions, source in ((_FUNCTIONS, existing), (_HOLDING_THE_GIL, holding)):
             for name, (result, *arguments) in functions.items():
                 function = getattr(source, name)
                 function.restype, function.argtypes = result, arguments
-                setattr(found, name, function)
+                setattr(existing, name, function)
     except (AttributeError, OSError):
         return None
-    return found
+    return existing

@@ -8,7 +8,7 @@ stay.
 from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.chunks import Chunk
-from spark_cas.core.errors import NotTakenError
+from spark_cas.core.errors import NotStoredError
 from spark_cas.core.guarantee import AT_LEAST_ONCE
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Outcome, Unknown
@@ -41,7 +41,7 @@ class BlindAppends:
     def append(self, at: TopicPartition, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
         """Append a chunk as `spark_cas.log.protocol.Blind`. Also raises SchemaError."""
         refuse_unsendable(chunk.records)
-        changed = self._layouts.changed_as_seen(layout)
+        changed = self._layouts.changed_since_read(layout)
         if changed is not None:
             return changed
         require_acceptable(self._clients, at, chunk)
@@ -67,7 +67,7 @@ class BlindAppends:
         if rejected is not None:
             raise rejected
         if meaning_of(code) is Meaning.REFUSED:
-            raise _not_taken(code, at.topic)
+            raise _not_stored(code, at.topic)
         return Unknown(f"the brokers did not acknowledge all of them ({reason_of(code)})")
 
     def close(self) -> None:
@@ -90,22 +90,22 @@ class BlindAppends:
 
         The offsets are those that the brokers reported, or else the range between the old and new end.
         """
-        found = reports.range
-        if found is None:
-            found = OffsetRange(
+        result = reports.range
+        if result is None:
+            result = OffsetRange(
                 before.end_offset, max(before.end_offset, end_offsets.high_watermark(self._admin, at))
             )
         return Appended(
-            range=found,
+            range=result,
             count=chunk.records.num_rows,
-            timestamp_ms=reports.given_ms,
+            timestamp_ms=reports.explicit_ms,
             start_offset=before.start_offset,
             has_offset=reports.range is not None,
             resolved=False,
         )
 
 
-def _not_taken(code: int, topic: str) -> NotTakenError:
+def _not_stored(code: int, topic: str) -> NotStoredError:
     lacks = code in NOT_PERMITTED
     why = missing(code, (on_topic("Write", topic),)) if lacks else reason_of(code)
-    return NotTakenError(f"appending to topic {topic}: {why}.")
+    return NotStoredError(f"appending to topic {topic}: {why}.")

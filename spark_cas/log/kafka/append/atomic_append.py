@@ -81,10 +81,10 @@ class WholeAppends:
         if not committed and self._lost:
             return Fenced(None)
         if not committed and self._fence.producer is None:
-            found = self._take_over(checks, plan)
-            if isinstance(found, LayoutChanged | Fenced):
-                return found
-            progress = found
+            result = self._take_over(checks, plan)
+            if isinstance(result, LayoutChanged | Fenced):
+                return result
+            progress = result
         expected = resume_offset(plan, partition, progress)
         if expected is None:
             bounds = end_offsets.bounds_to_high_watermark(self._admin, checks.at)
@@ -157,9 +157,9 @@ class WholeAppends:
         Raises UndecidedError, StorageError.
         """
         ats = [self._at(each) for each in range(self._plan.partitions)]
-        found = Ledger(self._clients.members, self._plan.job).read_all(ats, self._plan.log_id, self._timeout)
+        result = Ledger(self._clients.members, self._plan.job).read_all(ats, self._plan.log_id, self._timeout)
         held = tuple(
-            (each.partition, each.end_offset) for each in found if each is not None and self._is_of_group(each)
+            (each.partition, each.end_offset) for each in result if each is not None and self._is_of_group(each)
         )
         return GroupOutcome(committed=True, ends=held) if held else None
 
@@ -256,9 +256,9 @@ class WholeAppends:
         self._forget()
         for each in entries:
             at = OffsetRange(each.base_offset, each.end_offset)
-            found = await_visible(self._admin, self._at(each.partition), at)
-            if isinstance(found, Truncated):
-                raise error_of(found, each.partition)
+            result = await_visible(self._admin, self._at(each.partition), at)
+            if isinstance(result, Truncated):
+                raise error_of(result, each.partition)
         return wanted
 
     def _resolved(self, wanted: GroupOutcome, error: KafkaException) -> GroupOutcome:
@@ -268,19 +268,19 @@ class WholeAppends:
         self._drop()
         if not fenced:
             self._fence.put_up_patiently()
-        found = self.outcome()
-        if found is None and any(self._is_visible(each) for each in entries):
+        result = self.outcome()
+        if result is None and any(self._is_visible(each) for each in entries):
             # The ledger was read from a demoted coordinator that does not know it yet.
-            found = wanted
+            result = wanted
         self._drop()
-        if found is None and not fenced:
+        if result is None and not fenced:
             raise TransactionEndedError(
                 f"{self._doing}: the commit failed, and the ledger has no entry of it. {_NOTHING}"
             )
         # Brokers also fence a writer whose transaction they ended.
-        if found is None and timed_out and not self._is_aborted(self._plan.group):
+        if result is None and timed_out and not self._is_aborted(self._plan.group):
             raise TransactionEndedError(f"{self._doing}: {OPEN_FOR_TOO_LONG}. {_NOTHING} Run the same job again.")
-        return found or ABORTED
+        return result or ABORTED
 
     def _is_visible(self, entry: Progress) -> bool:
         """Return whether our last record is visible. An offset is assigned once, so a record at it is ours."""
@@ -336,7 +336,7 @@ class WholeAppends:
 
     @property
     def _timeout(self) -> float:
-        return self._spec.claim_timeout_ms / 1000
+        return self._spec.open_transaction_wait_ms / 1000
 
     def _checks(self, partition: int) -> Checks:
         return Checks(self._clients, self._layouts, self._plan, self._at(partition))

@@ -8,13 +8,13 @@ from confluent_kafka import TopicPartition
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.outcome import Fenced, LayoutChanged, Refusal, says_lost
+from spark_cas.core.outcome import Fenced, LayoutChanged, Refusal, is_lost
 from spark_cas.core.plan import BatchProgress, Plan, Progress, is_complete, progress_expired, resume_offset
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log import timing
 from spark_cas.log.kafka.append.gap import check_gap
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import second_look
+from spark_cas.log.kafka.client.ask import confirming_read
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.offsets import end_offsets
@@ -73,9 +73,9 @@ class Checks:
             StorageError: The coordinator did not answer.
         """
         if resume_offset(self.plan, self.at.partition, None) is not None:
-            found = self.progress()
-            if not is_complete(found):
-                return found
+            result = self.progress()
+            if not is_complete(result):
+                return result
         return self._proven_progress(self._timeout)
 
     def barrier(self) -> Bounds:
@@ -101,7 +101,7 @@ class Checks:
         If the entries match, the caller's refusal is final, so the coordinator has to prove that it is current.
         """
         timeout = self._timeout if timeout_seconds is None else timeout_seconds
-        return taken_over(self._proven_progress(timeout), known)
+        return fenced_since(self._proven_progress(timeout), known)
 
     def forgotten(self, progress: Progress | None, end_offset: int) -> tuple[Progress | None, bool]:
         """Return the job's ledger entry, and whether it has expired while records of the job may exist.
@@ -113,10 +113,10 @@ class Checks:
             return progress, False
         planned = self.plan.end_offsets[self.at.partition]
 
-        def look() -> Refusal | None:
+        def read() -> Refusal | None:
             return self.check_offset(None, planned, self.barrier())
 
-        refusal = self._looked_again(look(), look)
+        refusal = self._confirmed(read(), read)
         # Read the entry last: a writer that committed before one of the checks has an entry by now.
         progress = self.progress()
         return progress, refusal is not None and progress is None
@@ -131,7 +131,7 @@ class Checks:
             return None
         refusal = self.check_offset(progress, expected, end_offsets.stable_bounds(self.admin, self.at))
         # Only a confirming read may report that the log lost records.
-        if refusal is None or says_lost(refusal):
+        if refusal is None or is_lost(refusal):
             return None
         return self.overtaken(progress, timing.current().best_effort) or refusal
 
@@ -140,7 +140,7 @@ class Checks:
         if not chunk.records.num_rows:
             return None
         refusal = self._check_all(claim, chunk, bounds)
-        return self._looked_again(refusal, lambda: self._check_all(claim, chunk, self.barrier()))
+        return self._confirmed(refusal, lambda: self._check_all(claim, chunk, self.barrier()))
 
     def why_fenced(self, claim: Claim, chunk: Chunk) -> Refusal | None:
         """Return why a writer was fenced, according to the ledger, the layout and the log.
@@ -148,9 +148,9 @@ class Checks:
         The client of the writer does not report the reason. Another job may have claimed the partition, which is a
         conflict after it appends. Return None if no cause is visible.
         """
-        told = self.overtaken(claim.progress) or self.changed(claim.plan)
-        if told is not None or not chunk.records.num_rows:
-            return told
+        message = self.overtaken(claim.progress) or self.changed(claim.plan)
+        if message is not None or not chunk.records.num_rows:
+            return message
         refusal = self.check(claim, chunk, self.bounds_for(claim, chunk))
         # The new records may belong to the same job, committed after this writer read its ledger entry.
         return self.overtaken(claim.progress) or refusal
@@ -164,17 +164,17 @@ class Checks:
         proven = bool(self.plan.pinned_by)
         return self.ledger.read(self.at, self.plan.log_id, timeout_seconds, proven=proven)
 
-    def _looked_again(self, refusal: Refusal | None, look: Callable[[], Refusal | None]) -> Refusal | None:
+    def _confirmed(self, refusal: Refusal | None, read: Callable[[], Refusal | None]) -> Refusal | None:
         """Return the refusal. If it reports lost records, return the result of confirming reads."""
-        wait = second_look(self.admin, f"looking where partition {self.at.partition} ends")
-        while says_lost(refusal):
+        wait = confirming_read(self.admin, f"looking where partition {self.at.partition} ends")
+        while is_lost(refusal):
             # A stale leader that does not know it was demoted returns old offsets.
             self.admin.forget_leaders(self.at.topic)
             if not wait.again("the broker reports an earlier end than before"):
                 # The topic may have been deleted and recreated under the same name.
                 require_planned(self.admin, self.at.topic, self.plan.log_id)
                 break
-            refusal = look()
+            refusal = read()
         return refusal
 
     def _check_all(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
@@ -183,7 +183,7 @@ class Checks:
 
         refusal = self.check_offset(claim.progress, claim.expected_offset, bounds)
         return refusal or check_rows(
-            chunk, bounds.end_offset, lambda offset: claim.lets_expect(offset, nothing_since)
+            chunk, bounds.end_offset, lambda offset: claim.allows_expected_offset(offset, nothing_since)
         )
 
     def check_offset(self, progress: Progress | None, expected: int | None, bounds: Bounds) -> Refusal | None:
@@ -192,7 +192,7 @@ class Checks:
 
     @property
     def _timeout(self) -> float:
-        return self.spec.claim_timeout_ms / 1000
+        return self.spec.open_transaction_wait_ms / 1000
 
 
 def is_checked(claim: Claim, chunk: Chunk) -> bool:
@@ -205,7 +205,7 @@ def fenced_by(progress: Progress | None) -> Fenced:
     return Fenced(progress.task if progress else None)
 
 
-def taken_over(progress: Progress | None, known: Progress | None) -> Fenced | None:
+def fenced_since(progress: Progress | None, known: Progress | None) -> Fenced | None:
     """Return `Fenced` with the task that wrote an entry, unless it records the same rows as the known entry."""
     return None if same_rows(progress, known) else fenced_by(progress)
 
@@ -214,8 +214,8 @@ def same_rows(progress: Progress | None, known: Progress | None) -> bool:
     """Return whether two entries record the same rows. Their ends may differ by the offset of a marker."""
     if progress is None or known is None:
         return progress is known
-    return _told(progress) == _told(known)
+    return _identity(progress) == _identity(known)
 
 
-def _told(progress: Progress) -> tuple[int, str, bool, BatchProgress | None]:
+def _identity(progress: Progress) -> tuple[int, str, bool, BatchProgress | None]:
     return progress.rows, progress.digest, progress.complete, progress.batch

@@ -68,7 +68,7 @@ class Fences:
         return None if settings is None else settings.max_message_bytes
 
     def require_coordinators(self) -> None:
-        """Check that the brokers can coordinate transactions. Raises NotGivenError, StorageError."""
+        """Check that the brokers can coordinate transactions. Raises NotAvailableError, StorageError."""
         require_coordinators(self._clients.admin)
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class Fence:
         self.producer, self._next = self._next or self._new_instance(), None
         self._fences.mark_used(self)
         self._fences.require_coordinators()
-        self.producer.init(self._spec.claim_timeout_ms / 1000)
+        self.producer.init(self._spec.open_transaction_wait_ms / 1000)
         self.lost = False
 
     def put_up_patiently(self) -> None:
@@ -143,8 +143,8 @@ class Fence:
             except KafkaException as error:
                 code = error.args[0].code()
                 # FENCED: another writer claimed the partition at the same time.
-                goes_on = passes(code, met=True) or meaning_of(code) is Meaning.FENCED
-                if not goes_on or not wait.again(reason_of(code)):
+                is_retried = passes(code, reached=True) or meaning_of(code) is Meaning.FENCED
+                if not is_retried or not wait.again(reason_of(code)):
                     raise plain_error(error, "claiming a partition", *to_claim(self._spec)) from None
 
     @property

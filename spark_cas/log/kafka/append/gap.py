@@ -56,9 +56,9 @@ def _next_record(
     Compaction removes tombstones after a while. So in a compacted topic, an empty gap is conclusive only if the
     expected offset is more recent than that. This is known only for the offset that the job's own last chunk left.
     """
-    found = first_record(readers, at, gap)
-    if found is not None:
-        return found
+    result = first_record(readers, at, gap)
+    if result is not None:
+        return result
     settings = topic_settings(admin, at.topic)
     if settings is not None and not settings.compacted:
         return None

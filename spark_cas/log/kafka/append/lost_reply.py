@@ -4,7 +4,7 @@ from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Fenced, Unknown
 from spark_cas.log.kafka.append.attempt import Attempt
-from spark_cas.log.kafka.append.checks import Checks, taken_over
+from spark_cas.log.kafka.append.checks import Checks, fenced_since
 from spark_cas.log.kafka.append.placement import Landed
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.offsets.reading import first_record
@@ -36,7 +36,7 @@ def resolve(attempt: Attempt, sent: Landed, *, fenced: bool) -> Bounds | Fenced 
             return bounds
     except ConditionalLogError:
         return Unknown("the reply to the commit was lost, and the ledger could not be read")
-    return taken_over(progress, claim.progress)
+    return fenced_since(progress, claim.progress)
 
 
 def _is_visible(checks: Checks, sent: Landed, rows: int) -> bool:

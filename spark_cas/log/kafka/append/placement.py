@@ -12,7 +12,7 @@ from spark_cas.core.outcome import Truncated
 from spark_cas.log import timing
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import second_look
+from spark_cas.log.kafka.client.ask import confirming_read
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.offsets import end_offsets
@@ -42,17 +42,17 @@ def landed(checks: Checks, delivered: Reports, rows: int, end_offset: int, *, ch
     """
     wanted = OffsetRange(end_offset, end_offset + rows)
     reported = delivered.range
-    found = reported
-    if found is None and end_offsets.high_watermark(checks.admin, checks.at) == wanted.end_offset:
-        found = wanted
-    if found is None:
+    result = reported
+    if result is None and end_offsets.high_watermark(checks.admin, checks.at) == wanted.end_offset:
+        result = wanted
+    if result is None:
         return None
-    if checked and found != wanted:
-        if len(found) != rows or found.base_offset < end_offset:
+    if checked and result != wanted:
+        if len(result) != rows or result.base_offset < end_offset:
             return None
-        if not _only_aborted(checks, OffsetRange(end_offset, found.base_offset)):
+        if not _only_aborted(checks, OffsetRange(end_offset, result.base_offset)):
             return None
-    return Landed(found, reported is not None, delivered.given_ms)
+    return Landed(result, reported is not None, delivered.explicit_ms)
 
 
 def _only_aborted(checks: Checks, between: OffsetRange) -> bool:
@@ -81,26 +81,26 @@ def await_visible(
     """
     if writer is not None:
         with suppress(KafkaException):
-            decided = _decided_behind(lambda: writer.decided_bounds(at.partition), records)
+            decided = _decided_after(lambda: writer.decided_bounds(at.partition), records)
             if decided.end_offset >= records.end_offset:
                 return decided
-    wait = second_look(admin, f"reading the committed records of partition {at.partition}")
-    decided = stable_bounds_behind(admin, at, records)
+    wait = confirming_read(admin, f"reading the committed records of partition {at.partition}")
+    decided = stable_bounds_after(admin, at, records)
     while decided.end_offset < records.end_offset and end_offsets.high_watermark(admin, at) < records.end_offset:
         # A stale leader that does not know it was demoted returns old offsets.
         admin.forget_leaders(at.topic)
         if not wait.again("it is not there"):
             return Truncated(records.end_offset, decided.end_offset)
-        decided = stable_bounds_behind(admin, at, records)
+        decided = stable_bounds_after(admin, at, records)
     return decided
 
 
-def stable_bounds_behind(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bounds:
+def stable_bounds_after(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bounds:
     """Return the stable bounds when they cover the records, an earlier transaction is open, or time is over."""
-    return _decided_behind(lambda: end_offsets.stable_bounds(admin, at), records)
+    return _decided_after(lambda: end_offsets.stable_bounds(admin, at), records)
 
 
-def _decided_behind(ask: Callable[[], Bounds], records: OffsetRange) -> Bounds:
+def _decided_after(ask: Callable[[], Bounds], records: OffsetRange) -> Bounds:
     deadline = time.monotonic() + timing.current().visible
     while True:
         bounds = ask()

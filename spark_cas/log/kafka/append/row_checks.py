@@ -61,7 +61,7 @@ def _warn_of_retention(clients: ClientSet, at: TopicPartition, times: pa.Chunked
     oldest = pc.min(times.cast(pa.int64())).as_py()
     if oldest is None or oldest >= clock.now_ms() - settings.retention_ms:
         return
-    clients.lately(
+    clients.cached(
         f"warning of retention of {at.topic}",
         lambda: _LOG.warning(
             "rows for topic %s have timestamps older than its retention.ms of %d: the brokers will remove them. "
@@ -140,8 +140,8 @@ def _rejected(records: pa.Table, settings: TopicSettings) -> tuple[int, str] | N
 
 
 def _first(mask: Any) -> int:  # noqa: ANN401 - pyarrow has no one name for it
-    found: int = pc.index(mask, value=True).as_py()
-    return found
+    result: int = pc.index(mask, value=True).as_py()
+    return result
 
 
 def _first_over(records: pa.Table, sizes: np.ndarray, compression: str | None, limit: int) -> int:

@@ -15,7 +15,7 @@ from spark_cas.core.plan import Progress, progress_lost, resume_offset
 from spark_cas.log import clock, timing
 from spark_cas.log.deadline import Wait, fresh_deadline, within
 from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Again, Attempt
-from spark_cas.log.kafka.append.checks import Checks, fenced_by, same_rows, taken_over
+from spark_cas.log.kafka.append.checks import Checks, fenced_by, fenced_since, same_rows
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.lost_reply import resolve
 from spark_cas.log.kafka.append.placement import Landed, await_visible
@@ -110,7 +110,7 @@ class PartitionWriter:
             # If the topic is not found, the append itself checks whether it was deleted.
             with suppress(LogNotFoundError):
                 require_acceptable(self._checks.clients, self._at, chunk)
-            return prove(self._fence, attempt) if claim.says_all_of(chunk) else self._append(attempt)
+            return prove(self._fence, attempt) if claim.covers(chunk) else self._append(attempt)
 
     def _append(self, attempt: Attempt) -> Outcome:
         self._fence.mark_used()
@@ -182,7 +182,7 @@ class PartitionWriter:
         if fence.producer is None:
             refusal: Refusal | None = None
             try:
-                refusal = taken_over(checks.progress(timing.current().best_effort), claim.progress)
+                refusal = fenced_since(checks.progress(timing.current().best_effort), claim.progress)
                 if refusal is None and attempt.chunk.records.num_rows:
                     refusal = checks.precheck(claim.progress, claim.expected_offset)
             except UndecidedError:
@@ -191,7 +191,7 @@ class PartitionWriter:
                 return refusal
         fence.put_up()
         # Check after fencing, not before: an expansion first records its intent, and then fences the writers.
-        refusal = taken_over(checks.fenced_progress(), claim.progress) or checks.changed(claim.plan)
+        refusal = fenced_since(checks.fenced_progress(), claim.progress) or checks.changed(claim.plan)
         fence.knows_entry = refusal is None
         return refusal
 
@@ -236,9 +236,9 @@ class PartitionWriter:
         does not depend on an offset. The other is a transaction that was open for too long, because the brokers
         report its end by the same error. In neither case can two writers keep fencing each other.
         """
-        told = self._checks.why_fenced(attempt.claim, attempt.chunk)
-        if told is not None:
-            return told
+        message = self._checks.why_fenced(attempt.claim, attempt.chunk)
+        if message is not None:
+            return message
         if not attempt.chunk.records.num_rows:
             return Again("another writer claimed the partition")
         return Again(OPEN_FOR_TOO_LONG) if timed_out else Fenced(None)
@@ -247,11 +247,11 @@ class PartitionWriter:
         """Resolve a commit that got no reply, or was rejected."""
         timed_out, fenced = self._fence.timed_out, meaning_of(self._fence.code_of(error)) is Meaning.FENCED
         self._fence.drop()
-        found = resolve(attempt, sent, fenced=fenced)
-        if isinstance(found, Bounds):
-            return self._acknowledge(attempt, sent, found, resolved=True)
-        if found is not None:
-            return found
+        result = resolve(attempt, sent, fenced=fenced)
+        if isinstance(result, Bounds):
+            return self._acknowledge(attempt, sent, result, resolved=True)
+        if result is not None:
+            return result
         self._aborted_rows += attempt.chunk.records.num_rows
         if fenced:
             return self._why_fenced(attempt, timed_out=timed_out)

@@ -37,13 +37,13 @@ class Admin:
         """The timeout of one request."""
         self.patience_seconds = spec.patience_seconds
         """The retry timeout of a request, over all its attempts."""
-        self.met = spec.met
+        self.reached = spec.reached
         """Whether these brokers ever answered. If so, a failure to connect is considered transient."""
-        self.seen = set[str]()
+        self.known = set[str]()
         """Topics that were seen. A broker that does not know one has stale metadata, or it was deleted."""
         self.coordinated = False
         """Whether a check found that the brokers can coordinate transactions and groups."""
-        self._told: dict[str, tuple[float, str, int]] = {}
+        self._topics: dict[str, tuple[float, str, int]] = {}
         self._topic = spec.topic
         self._addresses = spec.bootstrap_servers
         self._leaders: dict[str, tuple[float, frozenset[int]]] = {}
@@ -65,7 +65,7 @@ class Admin:
 
     def serve(self, spec: KafkaSpec) -> None:
         """Use this client for another topic of the same brokers."""
-        self.met |= spec.met
+        self.reached |= spec.reached
         self._topic = spec.topic
         self._forget_troubles()
 
@@ -87,24 +87,24 @@ class Admin:
         if unanswered:
             self._begin()
 
-    def was_told(self, asked_at: float, topic: str, topic_id: str, partitions: int) -> None:
+    def cache_topic(self, requested_at: float, topic: str, topic_id: str, partitions: int) -> None:
         """Record the id and the partition count of a topic, and when they were requested."""
-        self._told[topic] = asked_at, topic_id, partitions
+        self._topics[topic] = requested_at, topic_id, partitions
 
-    def missed(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """Record that a topic does not exist, and drop everything cached about it."""
-        self.seen.discard(topic)
-        self._told.pop(topic, None)
+        self.known.discard(topic)
+        self._topics.pop(topic, None)
 
-    def told_just_now(self, topic: str) -> tuple[str, int] | None:
+    def cached_topic(self, topic: str) -> tuple[str, int] | None:
         """Return the id of a topic and its partition count, if they were requested within `Timing.fresh_age`.
 
         Use it only if a later request verifies the result. With many partitions the request takes long.
         """
-        asked_at, topic_id, partitions = self._told.get(topic, (-math.inf, "", 0))
-        return (topic_id, partitions) if time.monotonic() - asked_at < timing.current().fresh_age else None
+        requested_at, topic_id, partitions = self._topics.get(topic, (-math.inf, "", 0))
+        return (topic_id, partitions) if time.monotonic() - requested_at < timing.current().fresh_age else None
 
-    def waited_lately(self) -> bool:
+    def waited_recently(self) -> bool:
         """Return whether a recent request was answered late or not at all.
 
         Then a stalled broker may just have resumed. The next request is sent within half of this time, unless its own
@@ -132,12 +132,12 @@ class Admin:
         self.forget_leaders(topic)
         try:
             with self.noticing_late():
-                found = self.client.list_topics(topic, _METADATA_SHARE * self.request_seconds)
+                result = self.client.list_topics(topic, _METADATA_SHARE * self.request_seconds)
         except KafkaException:
             return False
-        partitions = found.topics[topic].partitions
+        partitions = result.topics[topic].partitions
         if partitions:
-            self.seen.add(topic)
+            self.known.add(topic)
         led = frozenset(number for number, partition in partitions.items() if partition.leader >= 0)
         self._leaders[topic] = time.monotonic(), led
         return True
@@ -146,7 +146,7 @@ class Admin:
         """Have the next request fetch the leaders of the topic first."""
         self._leaders[topic] = -math.inf, frozenset()
 
-    def answer(self, asked: "Future[Answer]") -> Answer:
+    def answer(self, requested: "Future[Answer]") -> Answer:
         """Wait for the answer to a request, and return it.
 
         Raises:
@@ -156,26 +156,26 @@ class Admin:
         failure = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's own errors are named so
         try:
             with self.noticing_late():
-                answer = asked.result(_BACKSTOP_SHARE * self.request_seconds)
+                answer = requested.result(_BACKSTOP_SHARE * self.request_seconds)
         except KafkaException as error:
             failure = error.args[0]
         except TimeoutError:
             pass
         else:
             self._forget_troubles()
-            self.met = True
+            self.reached = True
             return answer
         finally:
             # The future keeps its error, and the error keeps this frame: together they would keep the client alive.
-            del asked
+            del requested
         self.client.poll(0)
         if failure.code() in TIMED_OUT:
-            told = why_unreachable(self._troubles.codes)
+            message = why_unreachable(self._troubles.codes)
             # librdkafka reports a connection that it closed for a timeout as if the broker had closed it. A refusal
             # is reported as one.
             hidden = KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE  # noqa: SLF001 - as above
-            silent = self._troubles.silent and told in hidden
-            failure = KafkaError(KafkaError._TIMED_OUT if silent else told)  # noqa: SLF001 - as above
+            silent = self._troubles.silent and message in hidden
+            failure = KafkaError(KafkaError._TIMED_OUT if silent else message)  # noqa: SLF001 - as above
         raise KafkaException(failure)
 
     def reason_of(self, code: int) -> str:
@@ -195,12 +195,12 @@ class Admin:
     @contextmanager
     def noticing_late(self) -> Iterator[None]:
         """Record a late answer if the enclosed request takes long or times out."""
-        asked_at = time.monotonic()
+        requested_at = time.monotonic()
         try:
             yield
         finally:
             now = time.monotonic()
-            if now - asked_at >= timing.current().metadata_lag:
+            if now - requested_at >= timing.current().metadata_lag:
                 self._late_at = now
 
     def _forget_troubles(self) -> None:

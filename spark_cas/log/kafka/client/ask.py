@@ -19,12 +19,12 @@ _CONFIRMING_SHARE = 0.5
 Answer = TypeVar("Answer")
 
 
-def second_look(admin: Admin, doing: str) -> ConfirmingRead:
+def confirming_read(admin: Admin, doing: str) -> ConfirmingRead:
     """Return a confirming read, to verify a final answer of one broker: it may have stale metadata."""
     return ConfirmingRead(_CONFIRMING_SHARE * admin.request_seconds, doing)
 
 
-def looked_for(admin: Admin, topic: str, look: Callable[[], Answer], *, made: bool = False) -> Answer:
+def read_confirmed(admin: Admin, topic: str, read: Callable[[], Answer], *, made: bool = False) -> Answer:
     """Return the result of ``look``, and retry if a broker with stale metadata does not know the topic.
 
     Metadata is probably stale if this client has already seen the topic, or if the caller knows it was ``made``. A
@@ -36,24 +36,24 @@ def looked_for(admin: Admin, topic: str, look: Callable[[], Answer], *, made: bo
     wait: ConfirmingRead | None = None
     while True:
         try:
-            found = look()
+            result = read()
         except LogNotFoundError:
             if wait is None:
-                wait = _look_for_it_again(admin, topic, made=made)
+                wait = _confirming_read_of(admin, topic, made=made)
             if wait is None or not wait.again("a broker does not know it"):
-                admin.missed(topic)
+                admin.forget_topic(topic)
                 raise
         else:
-            admin.seen.add(topic)
-            return found
+            admin.known.add(topic)
+            return result
 
 
-def _look_for_it_again(admin: Admin, topic: str, *, made: bool) -> ConfirmingRead | None:
+def _confirming_read_of(admin: Admin, topic: str, *, made: bool) -> ConfirmingRead | None:
     doing = f"looking for topic {topic}"
-    if topic in admin.seen:
-        return second_look(admin, doing)
+    if topic in admin.known:
+        return confirming_read(admin, doing)
     # A misspelled topic name is reported after this time.
-    return ConfirmingRead(timing.current().metadata_lag, doing) if made or admin.waited_lately() else None
+    return ConfirmingRead(timing.current().metadata_lag, doing) if made or admin.waited_recently() else None
 
 
 def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right) -> Answer:
@@ -75,13 +75,13 @@ def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right
             return question()
         except KafkaException as error:
             code = error.args[0].code()
-            if not passes(code, met=admin.met) or not wait.again(admin.reason_of(code)):
+            if not passes(code, reached=admin.reached) or not wait.again(admin.reason_of(code)):
                 if code in UNREACHABLE:
                     raise admin.unreachable(code) from None
                 raise plain_error(error, doing, *rights) from None
             # No broker closed the connection or denied access, so it has stalled. A firewall that drops packets has
             # the same effect.
-            admin.met |= code == KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka names it so
+            admin.reached |= code == KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka names it so
         # Send this after the error handler has ended. confluent-kafka (2.16) never frees the error that `list_topics`
         # raises. That error would keep the handled error alive, and through its frames the client.
         if code in UNANSWERED:

@@ -59,7 +59,7 @@ def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None]
     consumer calls it with the client's statistics during polls. Such a consumer is for a slow read, and fetches no
     more at a time than one partition's share.
     """
-    given = settings_of(spec, Client.CONSUMER)
+    values = settings_of(spec, Client.CONSUMER)
     watching: dict[str, Any] = {}
     if statistics is not None:
         watching = {
@@ -68,7 +68,7 @@ def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None]
             # Inside an aborted transaction librdkafka (2.16) doubles the size of each fetch, until a response takes
             # longer than the request timeout, each time it is requested.
             "fetch.max.bytes": max(
-                _LEAST_FETCH_BYTES, min(int(given.get(name, most)) for name, most in _FETCH_BYTES.items())
+                _LEAST_FETCH_BYTES, min(int(values.get(name, most)) for name, most in _FETCH_BYTES.items())
             ),
         }
     return started(
@@ -78,7 +78,7 @@ def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None]
             # the reader processes records.
             "fetch.wait.max.ms": 10,
             "queued.min.messages": _READ_AHEAD_RECORDS,
-            **given,
+            **values,
             # A scan detects the end of a partition by an empty response.
             **({"fetch.wait.max.ms": 1} if scanning else {}),
             "group.id": f"{spec.prefix}/no-group",
@@ -121,7 +121,7 @@ def _producer(settings: dict[str, Any], topic: str, connections: Connections) ->
     if lib is None:
         log_unused("array_producer", "this build of confluent-kafka does not export the functions of librdkafka")
     make = ObjectProducer if lib is None else partial(ArrayProducer, lib)
-    return started(lambda given: make(given, topic, connections), settings)
+    return started(lambda values: make(values, topic, connections), settings)
 
 
 class PlainProducer:
@@ -333,7 +333,7 @@ class TransactionalProducer:
                     self.client.poll(0)  # it waits for the reports of the purged records
         return True
 
-    def what_broke(self, error: KafkaError) -> KafkaError:
+    def root_cause(self, error: KafkaError) -> KafkaError:
         """Return why a message of the open transaction failed. Its own error may be only that it was purged or late.
 
         The client reports the root cause from any call that a broken transaction does not allow. The call also
@@ -342,8 +342,8 @@ class TransactionalProducer:
         try:
             with self.watched():
                 self.client.begin_transaction()
-        except KafkaException as told:
-            cause: KafkaError = told.args[0]
+        except KafkaException as message:
+            cause: KafkaError = message.args[0]
             return error if cause.code() in _ELSE_BUSY else cause
         return error
 

@@ -209,12 +209,12 @@ _BROKEN = frozenset(
 """No connection. If the client was connected before, the error is considered transient."""
 
 
-def passes(code: int, *, met: bool) -> bool:
+def passes(code: int, *, reached: bool) -> bool:
     """Return whether an error is transient, so that a retry can succeed.
 
     ``met`` is whether the brokers have answered before. If not, a failure to connect is treated as a wrong address.
     """
-    return code in PASSING | TIMED_OUT | _BUSY or (met and code in _BROKEN)
+    return code in PASSING | TIMED_OUT | _BUSY or (reached and code in _BROKEN)
 
 
 UNANSWERED = TIMED_OUT | _BROKEN | {KafkaError._TRANSPORT}

@@ -24,11 +24,11 @@ Made = TypeVar("Made")
 
 def settings_of(spec: KafkaSpec, client: Client) -> dict[str, Any]:
     """Return the settings of every client of a spec. Fixed settings override the user's."""
-    given: dict[str, Any] = resolve(for_client(spec.client_options, client))
+    values: dict[str, Any] = resolve(for_client(spec.client_options, client))
     return {
         # A new client waits half of this time between its first connection and the next.
-        "reconnect.backoff.ms": min(20, int(given.get("reconnect.backoff.max.ms", 20))),
-        **given,
+        "reconnect.backoff.ms": min(20, int(values.get("reconnect.backoff.max.ms", 20))),
+        **values,
         # Named for consumers, but valid for all clients: a request for a deleted topic must not recreate it.
         "allow.auto.create.topics": False,
         "bootstrap.servers": spec.bootstrap_servers,
@@ -51,12 +51,12 @@ def producer_settings(spec: KafkaSpec, most_batch_bytes: int | None, delivery_ms
     Records do not linger. A request is sent when it is full, and the last request of a chunk when it is flushed
     (decision 0009).
     """
-    given = settings_of(spec, Client.PRODUCER)
-    batch_bytes = int(given.get("batch.size", _BATCH_BYTES))
+    values = settings_of(spec, Client.PRODUCER)
+    batch_bytes = int(values.get("batch.size", _BATCH_BYTES))
     return {
         "message.max.bytes": _NO_LIMIT_BYTES,
         "max.in.flight": _IN_FLIGHT,
-        **given,
+        **values,
         "linger.ms": min(delivery_ms - 1, 900_000),  # the highest value that the client accepts
         "batch.size": min(batch_bytes, most_batch_bytes or batch_bytes),
         "batch.num.messages": REQUEST_RECORDS,

@@ -15,7 +15,7 @@ from spark_cas.log.kafka.client.codes import (
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, Right, missing
 
 
-class NotGivenError(StorageError):
+class NotAvailableError(StorageError):
     """The brokers do not support the request, because they are too old, or (`NotPermittedError`) do not permit it.
 
     Args:
@@ -29,7 +29,7 @@ class NotGivenError(StorageError):
         self.note = note or message
 
 
-class NotPermittedError(NotGivenError):
+class NotPermittedError(NotAvailableError):
     """The brokers deny this principal the request."""
 
 
@@ -57,7 +57,7 @@ def plain_error(error: KafkaException, doing: str, *rights: Right) -> StorageErr
     if meaning_of(code) is Meaning.REFUSED:
         reason = f"{doing}: {reason_of(code)}."
         message = f"{reason} Correct the cause, then run the same job again."
-        return NotGivenError(message, reason) if code in TOO_OLD else StorageError(message)
+        return NotAvailableError(message, reason) if code in TOO_OLD else StorageError(message)
     return StorageError(
         f"{doing}: the brokers did not answer as they should ({reason_of(code)}). Check that they are well, then run "
         f"the same job again."

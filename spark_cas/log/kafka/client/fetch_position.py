@@ -14,7 +14,7 @@ class FetchPosition:
     def __init__(self, topic: str, partition: int, start_offset: int) -> None:
         self._topic = topic
         self._partition = str(partition)
-        self._fetched = self._seen = start_offset
+        self._fetched = self._known = start_offset
 
     def take(self, statistics: str) -> None:
         """Read the client's statistics, which are a JSON object (librdkafka's STATISTICS.md)."""
@@ -25,5 +25,5 @@ class FetchPosition:
 
     def advanced(self) -> bool:
         """Whether the client has fetched more since the last call."""
-        before, self._seen = self._seen, self._fetched
+        before, self._known = self._known, self._fetched
         return self._fetched > before

@@ -31,8 +31,8 @@ class ObjectProducer(Producer):
 
     def hand_over(self, partition: int, records: pa.Table, time_ms: int) -> Reports:
         rows = records.num_rows
-        asked = rows if self._reports_each else min(rows, 2)
-        reports = Reports(asked, time_ms if records.column("timestamp").null_count else None)
+        requested = rows if self._reports_each else min(rows, 2)
+        reports = Reports(requested, time_ms if records.column("timestamp").null_count else None)
         take: _Take = partial(_take, reports)
         callbacks: Iterator[_Take | None] = repeat(take)
         if not self._reports_each:
@@ -88,7 +88,7 @@ def _take(reports: Reports, error: KafkaError | None, message: Message) -> None:
     reports.take(1, offset, offset)
     whose, time_ms = message.timestamp()
     if whose == TIMESTAMP_LOG_APPEND_TIME:
-        reports.given_ms = time_ms
+        reports.explicit_ms = time_ms
 
 
 def _objects(column: pa.Array) -> list[Any]:

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer
 from spark_cas.log.kafka.client.clients import reader
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
-_MOST_AT_REST = 4
+_MOST_IDLE = 4
 """The most idle consumers that the next log takes over, besides those of the registry."""
 
 
@@ -19,7 +19,7 @@ class Readers:
         self.spec = spec
         self._ids: dict[str, str] = {}
         """Ids of topics, as the current log knows them."""
-        self._at_rest: dict[tuple[str, str, bool], Consumer] = {}
+        self._idle: dict[tuple[str, str, bool], Consumer] = {}
         """Idle consumers by topic, topic id and whether they scan, the most recently used last.
 
         Each one is for one topic: a client requests the leaders of a new topic only a second after its assignment.
@@ -34,7 +34,7 @@ class Readers:
         self._ids[topic] = log_id
 
     @contextmanager
-    def taken(
+    def borrow(
         self, topic: str, *, scanning: bool, statistics: Callable[[str], None] | None = None
     ) -> Iterator[Consumer]:
         """Borrow a consumer without an assignment. If its read fails or ends early, the consumer is closed.
@@ -43,7 +43,7 @@ class Readers:
         polled.
         """
         key = topic, self._ids.get(topic, ""), scanning
-        pooled = None if statistics is not None else self._at_rest.pop(key, None)
+        pooled = None if statistics is not None else self._idle.pop(key, None)
         consumer = pooled or reader(self.spec, scanning=scanning, statistics=statistics)
         kept = None
         try:
@@ -52,21 +52,21 @@ class Readers:
             # Release prefetched records, up to 64 MiB.
             consumer.poll(0)
             if not self._closed and statistics is None:
-                kept = self._at_rest.setdefault(key, consumer)
+                kept = self._idle.setdefault(key, consumer)
         finally:
             if kept is not consumer:
                 consumer.close()
 
-    def rest(self, *topics: str) -> None:
+    def release(self, *topics: str) -> None:
         """Keep idle consumers for the next log: those of these topics, and the last few of identified topics."""
         self._ids.clear()
-        others = [each for each in self._at_rest if each[0] not in topics]
+        others = [each for each in self._idle if each[0] not in topics]
         identified = [each for each in others if each[1]]
-        for key in {*others} - {*identified[-_MOST_AT_REST:]}:
-            self._at_rest.pop(key).close()
+        for key in {*others} - {*identified[-_MOST_IDLE:]}:
+            self._idle.pop(key).close()
 
     def close(self) -> None:
         """Close the idle consumers, and each borrowed one when its read ends."""
         self._closed = True
-        while self._at_rest:
-            self._at_rest.popitem()[1].close()
+        while self._idle:
+            self._idle.popitem()[1].close()

@@ -13,7 +13,7 @@ class Reports:
 
     waiting: int
     """How many reports are outstanding."""
-    given_ms: int | None
+    explicit_ms: int | None
     """The timestamp of records without one, in milliseconds since 1970. None if each record has one."""
     error: KafkaError | None = None
     """The first error among the reported records."""
@@ -22,7 +22,7 @@ class Reports:
     _unplaced: bool = False
 
     @property
-    def came(self) -> bool:
+    def arrived(self) -> bool:
         """Return whether all reports have arrived."""
         return self.waiting == 0
 

@@ -71,10 +71,10 @@ def to_append(spec: KafkaSpec) -> tuple[Right, ...]:
 
 def missing(code: int, rights: tuple[Right, ...]) -> str:
     """Return which of the needed permissions an error code reports as missing, and how to grant them."""
-    found = [right for right in rights if right.kind == _KIND[code]]
-    if not found:
+    result = [right for right in rights if right.kind == _KIND[code]]
+    if not result:
         return f"the right to do that on the {_KIND[code].replace('-', ' ')} is missing"
-    return lacking(*found)
+    return lacking(*result)
 
 
 def lacking(*rights: Right) -> str:

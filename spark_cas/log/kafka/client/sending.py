@@ -56,7 +56,7 @@ class Sending:
             self._reports = producer.client.hand_over(at.partition, records, time_ms)
         except KafkaException as error:
             # An earlier record may have broken the transaction in the meantime.
-            raise KafkaException(producer.what_broke(error.args[0])) from None
+            raise KafkaException(producer.root_cause(error.args[0])) from None
 
     def arrive(self, timeout_seconds: float) -> bool:
         """Wait until all records are acknowledged or one is rejected. Return False after the timeout.
@@ -69,7 +69,7 @@ class Sending:
             self._producer,
             self._held_back,
             timeout_seconds,
-            until=lambda: reports.came or self.refused,
+            until=lambda: reports.arrived or self.refused,
         )
 
     @property
@@ -85,7 +85,7 @@ class Sending:
                 request.
         """
         if self._reports.error is not None:
-            raise KafkaException(self._producer.what_broke(self._reports.error))
+            raise KafkaException(self._producer.root_cause(self._reports.error))
         return self._reports
 
 

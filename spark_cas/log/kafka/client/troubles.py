@@ -76,22 +76,22 @@ class Troubles:
 
         ``addresses`` are those that the client was given: the cause names them if no text named the one that failed.
         """
-        found = self._causes
-        if code in _SPECIFIC and not any(_CAUSES[index][1] == code for index in found.values()):
-            found = {}
-        if not found:
+        result = self._causes
+        if code in _SPECIFIC and not any(_CAUSES[index][1] == code for index in result.values()):
+            result = {}
+        if not result:
             return f"{reason_of(code)} ({addresses})", UNREACHABLE[code]
-        causes = [_CAUSES[index][2].format(address) for address, index in found.items()]
+        causes = [_CAUSES[index][2].format(address) for address, index in result.items()]
         left = len(causes) - _MOST_ADDRESSES
         more = [f"{left} more brokers failed"] if left > 0 else []
-        fix = _CAUSES[min(found.values())][3] or UNREACHABLE[code]
+        fix = _CAUSES[min(result.values())][3] or UNREACHABLE[code]
         return "; ".join(causes[:_MOST_ADDRESSES] + more), fix
 
     def _read(self, text: str) -> None:
-        found = _FAILED.match(text)
-        if found is None:
+        result = _FAILED.match(text)
+        if result is None:
             return
         for index, (pattern, *_) in enumerate(_CAUSES):
-            if re.search(pattern, found[2]):
-                self._causes[found[1]] = min(index, self._causes.get(found[1], index))
+            if re.search(pattern, result[2]):
+                self._causes[result[1]] = min(index, self._causes.get(result[1], index))
                 return

@@ -49,22 +49,22 @@ def at_one_moment(
     """
     if len(ats) <= 1:
         return end_offsets.barriers(admin, ats, timeout_seconds)
-    found = end_offsets.at_rest(admin, ats, timeout_seconds)
-    if found is not None:
-        return found
+    result = end_offsets.stable_ends(admin, ats, timeout_seconds)
+    if result is not None:
+        return result
     pause = timing.current().first_pause
     wait = Wait(timeout_seconds, _DOING, pause, pause)
     try:
         before = loads.jobs()
-        asked = {job for job, complete in before.items() if not complete}
-        entries = _known(loads, asked)
+        requested = {job for job, complete in before.items() if not complete}
+        entries = _known(loads, requested)
         while True:
-            found = end_offsets.barriers(admin, ats, timeout_seconds)
+            result = end_offsets.barriers(admin, ats, timeout_seconds)
             after = loads.jobs()
-            asked |= after.keys() - before.keys()
-            entries_before, entries = entries, _known(loads, asked)
+            requested |= after.keys() - before.keys()
+            entries_before, entries = entries, _known(loads, requested)
             if entries == entries_before:
-                return found
+                return result
             if not wait.again("loads are committed"):
                 raise UndecidedError(
                     f"{_DOING}: for {wait.waited:.0f} s others were committed again and again. Try again when fewer "
@@ -76,5 +76,5 @@ def at_one_moment(
 
 def _known(loads: WholeLoads, jobs: set[str]) -> dict[str, Entries]:
     """Return the ledger entries of those jobs that have any."""
-    found = {job: loads.entries(job) for job in sorted(jobs)}
-    return {job: entries for job, entries in found.items() if any(entries)}
+    result = {job: loads.entries(job) for job in sorted(jobs)}
+    return {job: entries for job, entries in result.items() if any(entries)}

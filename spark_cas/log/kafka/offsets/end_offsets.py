@@ -17,11 +17,11 @@ from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.topic.topic_settings import describe
 
-_Asked = tuple[OffsetSpec, IsolationLevel]
+_Request = tuple[OffsetSpec, IsolationLevel]
 
-_START: _Asked = (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call] # theirs
-_END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
-_DECIDED_END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
+_START: _Request = (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call] # theirs
+_END: _Request = (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
+_DECIDED_END: _Request = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
 
 _NOT_YET_KNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
 """The error of a leader for a partition that was just added. `describe` detects a deleted topic."""
@@ -30,7 +30,7 @@ _NO_SUCH_OFFSET = -1
 """The broker's answer if no record is new enough."""
 
 _MOMENTS = 3
-"""How many times `at_rest` retries."""
+"""How many times `stable_ends` retries."""
 
 _Answer = TypeVar("_Answer")
 
@@ -50,7 +50,7 @@ def last_stable_offset(admin: Admin, at: TopicPartition) -> int:
     return _offsets(admin, at, _DECIDED_END)[0]
 
 
-def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float, seen: int = 0) -> Bounds:
+def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float, known: int = 0) -> Bounds:
     """Return the partition's bounds after every transaction that was open at the call has ended.
 
     Args:
@@ -62,40 +62,40 @@ def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float, seen: int 
     Raises:
         UndecidedError: A transaction is still open after the timeout.
     """
-    return barriers(admin, [at], timeout_seconds, seen)[0]
+    return barriers(admin, [at], timeout_seconds, known)[0]
 
 
-def at_rest(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...] | None:
+def stable_ends(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...] | None:
     """Return the bounds that several partitions had at one moment, confirmed by a second read with equal end offsets.
 
     Each transaction over some of the partitions is then in all of them or in none. Return None if other producers
     append without a pause. Raises as `barriers`.
     """
     for _ in range(_MOMENTS):
-        found = barriers(admin, ats, timeout_seconds)
+        result = barriers(admin, ats, timeout_seconds)
         # A transaction visible in one partition at the first read is in all others by now.
         now = _all_offsets(admin, ats, _END)
-        if all(end == each.end_offset for (end,), each in zip(now, found, strict=True)):
-            return found
+        if all(end == each.end_offset for (end,), each in zip(now, result, strict=True)):
+            return result
     return None
 
 
-def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float, seen: int = 0) -> tuple[Bounds, ...]:
+def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float, known: int = 0) -> tuple[Bounds, ...]:
     """Return the bounds as `barrier` for several partitions of a topic at once. The timeout covers all of them."""
     doing = f"looking where topic {ats[0].topic} ends" if ats else ""
     durations = timing.current()
     wait = wait_for_others(timeout_seconds, doing, 2 * durations.poll_pause, durations.longest_poll_pause)
-    found: dict[TopicPartition, Bounds] = {}
+    result: dict[TopicPartition, Bounds] = {}
     # Correct in any order: when the last stable offset reaches the target, every transaction below the target has
     # ended.
-    asked = _all_offsets(admin, ats, _START, _DECIDED_END, _END)
-    targets = {at: max(seen, target) for at, (_, _, target) in zip(ats, asked, strict=True)}
-    ends = {at: (start, end) for at, (start, end, _) in zip(ats, asked, strict=True)}
+    requested = _all_offsets(admin, ats, _START, _DECIDED_END, _END)
+    targets = {at: max(known, target) for at, (_, _, target) in zip(ats, requested, strict=True)}
+    ends = {at: (start, end) for at, (start, end, _) in zip(ats, requested, strict=True)}
     while True:
-        found |= {at: Bounds(*each) for at, each in ends.items() if each[1] >= targets[at]}
-        waiting = [at for at in ats if at not in found]
+        result |= {at: Bounds(*each) for at, each in ends.items() if each[1] >= targets[at]}
+        waiting = [at for at in ats if at not in result]
         if not waiting:
-            return tuple(found[at] for at in ats)
+            return tuple(result[at] for at in ats)
         if not wait.again(f"a transaction is open in partition {waiting[0].partition}"):
             raise _open_transaction(waiting[0], ends[waiting[0]][1], wait.waited)
         again = _all_offsets(admin, waiting, _START, _DECIDED_END)
@@ -157,8 +157,8 @@ def dated_since(admin: Admin, at: TopicPartition, timestamp_ms: int) -> tuple[in
 
     Return None if there is none. Transaction markers and aborted records count, as in `lookup_time`.
     """
-    offset, found_ms = _dated(admin, at, _at_time(timestamp_ms), IsolationLevel.READ_COMMITTED)
-    return None if offset == _NO_SUCH_OFFSET else (offset, found_ms)
+    offset, record_ms = _dated(admin, at, _at_time(timestamp_ms), IsolationLevel.READ_COMMITTED)
+    return None if offset == _NO_SUCH_OFFSET else (offset, record_ms)
 
 
 def newest_ms(admin: Admin, at: TopicPartition) -> int:
@@ -180,21 +180,21 @@ def _dated(admin: Admin, at: TopicPartition, which: OffsetSpec, isolation: Isola
     """Return the offset and the timestamp from the leader, each -1 if there is none."""
 
     def question() -> tuple[int, int]:
-        asked = admin.client.list_offsets(
+        requested = admin.client.list_offsets(
             {at: which}, isolation_level=isolation, request_timeout=admin.request_seconds
         )
-        answer = admin.answer(asked[at])
+        answer = admin.answer(requested[at])
         return int(answer.offset), int(answer.timestamp)
 
     return _ask_of_leaders(admin, [at], question, f"looking up a time in topic {at.topic}")
 
 
-def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked, absent: int = 0) -> list[int]:
+def _offsets(admin: Admin, at: TopicPartition, *wanted: _Request, absent: int = 0) -> list[int]:
     """Return offsets of a partition in the order of the requests, as `_all_offsets`."""
     return _all_offsets(admin, [at], *wanted, absent=absent)[0]
 
 
-def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absent: int = 0) -> list[list[int]]:
+def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Request, absent: int = 0) -> list[list[int]]:
     """Return the offsets of several partitions of a topic, in the order of the requests.
 
     All requests are sent at once.
@@ -205,7 +205,7 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absen
         return []
 
     def question() -> list[list[int]]:
-        asked = [
+        requested = [
             admin.client.list_offsets(
                 dict.fromkeys(ats, which), isolation_level=isolation, request_timeout=admin.request_seconds
             )
@@ -213,8 +213,8 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absen
         ]
         # Wait for all of them: a stale leader in one answer matters for the next request.
         with admin.noticing_late():
-            wait([each[at] for each in asked for at in ats], admin.request_seconds)
-        offsets = [[int(admin.answer(each[at]).offset) for each in asked] for at in ats]
+            wait([each[at] for each in requested for at in ats], admin.request_seconds)
+        offsets = [[int(admin.answer(each[at]).offset) for each in requested] for at in ats]
         if min(map(min, offsets)) < min(0, absent):
             # During a leader change, the client may return an invalid offset without an error.
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
@@ -235,11 +235,11 @@ def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[
     def of_leaders() -> _Answer:
         nonlocal late
         while True:
-            found = _of_leaders_now(admin, topic, numbers, question)
-            if late is None and admin.waited_lately():
+            result = _of_leaders_now(admin, topic, numbers, question)
+            if late is None and admin.waited_recently():
                 late = ConfirmingRead(timing.current().metadata_lag, doing)
             if late is None or not late.again("a broker answered late"):
-                return found
+                return result
             admin.forget_leaders(topic)
 
     return ask(admin, of_leaders, doing, on_topic("Describe", topic))

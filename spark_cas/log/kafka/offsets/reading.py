@@ -46,7 +46,7 @@ _SHORT = _POLL_MESSAGES
 """A read of at most this many offsets completes before it yields records, unless they exceed `_SHORT_BYTES`."""
 _SHORT_BYTES = 16 * 1024 * 1024
 
-_Taken = TypeVar("_Taken")
+_Resource = TypeVar("_Resource")
 
 
 def _unchecked() -> None:
@@ -70,9 +70,9 @@ def first_record(readers: Readers, at: TopicPartition, offsets: OffsetRange) -> 
 
     Raises OvertakenError, StorageError.
     """
-    found = _each(readers, at, offsets, lambda each: offset_of(each[0]), scanning=True, count=1)
+    result = _each(readers, at, offsets, lambda each: offset_of(each[0]), scanning=True, count=1)
     try:
-        return next(found, None)
+        return next(result, None)
     except TrimmedError as overtaken:
         raise OvertakenError(overtaken.message) from None
 
@@ -84,9 +84,9 @@ def read_records(
 
     Raises TrimmedError, StorageError, UnreadableRecordError.
     """
-    for found, records in read_with_gaps(readers, at, offsets, columns):
-        for start, stop in _runs(found):
-            yield int(found[start]), records.slice(start, stop - start)
+    for result, records in read_with_gaps(readers, at, offsets, columns):
+        for start, stop in _runs(result):
+            yield int(result[start]), records.slice(start, stop - start)
 
 
 def read_with_gaps(
@@ -103,24 +103,26 @@ def read_with_gaps(
     """
     take = partial(_records, columns=columns)
     short = len(offsets) <= _SHORT
-    scanning = short and not readers.spec.says_fetch_wait
-    found = _each(readers, at, offsets, take, scanning=scanning, count=_POLL_MESSAGES, check=check)
-    return _taken_first(found) if short else found
+    scanning = short and not readers.spec.sets_fetch_wait
+    result = _each(readers, at, offsets, take, scanning=scanning, count=_POLL_MESSAGES, check=check)
+    return _with_first_read(result) if short else result
 
 
-def _taken_first(found: Iterator[tuple[np.ndarray, pa.RecordBatch]]) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+def _with_first_read(
+    result: Iterator[tuple[np.ndarray, pa.RecordBatch]],
+) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
     """Complete a read before yielding its first records, because the caller may process them slowly.
 
     Meanwhile the client would keep fetching, usually for records after a marker.
     """
-    taken, size = [], 0
-    for each in found:
-        taken.append(each)
+    used, size = [], 0
+    for each in result:
+        used.append(each)
         size += each[1].nbytes
         if size > _SHORT_BYTES:
             break
-    yield from taken
-    yield from found
+    yield from used
+    yield from result
 
 
 def read_entries(
@@ -160,13 +162,13 @@ def _each(
     readers: Readers,
     at: TopicPartition,
     offsets: OffsetRange,
-    take: Callable[[list[Message]], _Taken | None],
+    take: Callable[[list[Message]], _Resource | None],
     *,
     scanning: bool,
     count: int,
     check: Callable[[], None] = _unchecked,
     once: bool = False,
-) -> Iterator[_Taken]:
+) -> Iterator[_Resource]:
     """Yield the result of ``take`` for the committed messages of a range, some messages at a time.
 
     No message outlives its call of ``take``. Arriving data extends the deadline, even if the client delivers none of
@@ -185,21 +187,21 @@ def _each(
     wait = Wait(patience_seconds, doing)
     while not ended:
         statistics = None if fetched is None else fetched.take
-        with suppress(_QuietError), readers.taken(at.topic, scanning=scanning, statistics=statistics) as consumer:
+        with suppress(_QuietError), readers.borrow(at.topic, scanning=scanning, statistics=statistics) as consumer:
             try:
                 consumer.assign([TopicPartition(at.topic, at.partition, reached)])
                 check()
                 check = _unchecked
                 since = time.monotonic()
                 while not ended:
-                    taken, ended = _take(consumer, count, offsets, take)
+                    used, ended = _take(consumer, count, offsets, take)
                     before, reached = reached, max(reached, _position(consumer, at))
-                    ended = ended or reached >= offsets.end_offset or (once and taken is not None)
+                    ended = ended or reached >= offsets.end_offset or (once and used is not None)
                     if ended:
                         # The caller may process the last records slowly, and the client would keep fetching.
                         consumer.unassign()
-                    if taken is not None:
-                        yield taken
+                    if used is not None:
+                        yield used
                     # Only data counts: the client repeats an error for as long as it lasts.
                     if reached > before or (fetched is not None and fetched.advanced()):
                         extend(patience_seconds)
@@ -222,16 +224,16 @@ def _failure(
     spec: KafkaSpec, consumer: Consumer, at: TopicPartition, reached: int, error: KafkaException
 ) -> ConditionalLogError:
     """Return the error to raise for a read that failed."""
-    told = plain_error(error, f"reading topic {at.topic}", on_topic("Read", at.topic))
+    message = plain_error(error, f"reading topic {at.topic}", on_topic("Read", at.topic))
     if error.args[0].code() != OUT_OF_RANGE:
-        return told
+        return message
     try:
         start_offset = consumer.get_watermark_offsets(at, spec.request_seconds)[0]
         reached = max(reached, _position(consumer, at))
     except KafkaException:
-        return told
+        return message
     if start_offset <= reached:
-        return told
+        return message
     return TrimmedError(
         f"partition {at.partition} of topic {at.topic}: offsets {reached} to {start_offset - 1} were removed while "
         f"they were to be read, by retention or by an administrator. Read again, from offset {start_offset} on.",
@@ -240,8 +242,8 @@ def _failure(
 
 
 def _take(
-    consumer: Consumer, count: int, offsets: OffsetRange, take: Callable[[list[Message]], _Taken | None]
-) -> tuple[_Taken | None, bool]:
+    consumer: Consumer, count: int, offsets: OffsetRange, take: Callable[[list[Message]], _Resource | None]
+) -> tuple[_Resource | None, bool]:
     """Call ``take`` with the next message and the queued ones. Return its result, and whether the range ended."""
     first = consumer.poll(timing.current().consumer_poll)
     if first is None:
@@ -249,8 +251,8 @@ def _take(
     with _no_collection():
         # Without a timeout, because `consume` would wait for all of the requested messages.
         polled = [first, *consumer.consume(count - 1, 0)] if count > 1 else [first]
-        found, ended = _within(polled, offsets)
-        return take(found) if found else None, ended
+        result, ended = _within(polled, offsets)
+        return take(result) if result else None, ended
 
 
 @contextmanager
@@ -272,23 +274,23 @@ def _within(polled: list[Message], offsets: OffsetRange) -> tuple[list[Message],
         if not polled or offset_of(polled[-1]) < offsets.end_offset:
             return polled, False
         return polled[: int(np.searchsorted(_offsets(polled), offsets.end_offset))], True
-    found: list[Message] = []
+    result: list[Message] = []
     for message in polled:
         error = message.error()
-        if error is not None and _goes_on(error.code()):
+        if error is not None and _is_retried(error.code()):
             continue
         if error is not None and error.code() != PARTITION_EOF:
             raise KafkaException(error)
         if offset_of(message) >= offsets.end_offset:
-            return found, True
+            return result, True
         if error is None:
-            found.append(message)
-    return found, False
+            result.append(message)
+    return result, False
 
 
-def _goes_on(code: int) -> bool:
+def _is_retried(code: int) -> bool:
     """Return whether the client resumes after an error by itself, as it does when the partition's leader is back."""
-    return code == NO_RIGHT_TO_GROUP or (code != OUT_OF_RANGE and passes(code, met=True))
+    return code == NO_RIGHT_TO_GROUP or (code != OUT_OF_RANGE and passes(code, reached=True))
 
 
 def offset_of(message: Message) -> int:

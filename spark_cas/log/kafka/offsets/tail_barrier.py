@@ -37,7 +37,7 @@ def proven_bounds(admin: Admin, spec: KafkaSpec, at: TopicPartition, transaction
     )
     # The client may still use a stale leader.
     admin.forget_leaders(at.topic)
-    return end_offsets.barrier(admin, at, spec.claim_timeout_ms / 1000, mark)
+    return end_offsets.barrier(admin, at, spec.open_transaction_wait_ms / 1000, mark)
 
 
 def _mark(spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> int:
@@ -46,7 +46,7 @@ def _mark(spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> int:
     record = records_of_bytes([b"end"], [None])
     producer = TransactionalProducer(spec, transactional_id)
     try:
-        producer.init(spec.claim_timeout_ms / 1000)
+        producer.init(spec.open_transaction_wait_ms / 1000)
         producer.begin()
         try:
             sent = produce(producer, at, record, clock.now_ms(), spec.request_seconds)

@@ -26,7 +26,7 @@ from spark_cas.log.deadline import Wait, within
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.client.error_text import NotGivenError, plain_error
+from spark_cas.log.kafka.client.error_text import NotAvailableError, plain_error
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import on_topic, to_claim
 from spark_cas.log.kafka.client.sending import produce
@@ -154,7 +154,7 @@ class Entries:
                     rights = (on_topic("Write", self.at.topic), *to_claim(self._spec))
                     raise plain_error(error, doing, *rights) from None
                 why = reason_of(error.args[0].code())
-            except NotGivenError:
+            except NotAvailableError:
                 raise
             except (StorageError, LogNotFoundError) as error:
                 why = error.message
@@ -245,8 +245,8 @@ def refreshed(admin: Admin, partitions: list[Entries], timeout_seconds: float) -
     """Refresh several partitions of one topic as `Entries.refresh` does, with as few requests as possible."""
     try:
         bounds = end_offsets.barriers(admin, [each.at for each in partitions], timeout_seconds)
-        for each, found in zip(partitions, bounds, strict=True):
-            each.take_in(found)
+        for each, result in zip(partitions, bounds, strict=True):
+            each.take_in(result)
     except LogNotFoundError:
         for each in partitions:
             each.forget()
@@ -255,8 +255,8 @@ def refreshed(admin: Admin, partitions: list[Entries], timeout_seconds: float) -
 
 def kind_of(key: str) -> str:
     """Return the kind of an entry, which is the middle part of its key."""
-    found = _KEY.fullmatch(key)
-    return (found[2] if found else None) or ""
+    result = _KEY.fullmatch(key)
+    return (result[2] if result else None) or ""
 
 
 def records_of(key: str, text: str) -> Records:
@@ -271,8 +271,8 @@ def records_of(key: str, text: str) -> Records:
 
 
 def _piece(key: str, number: int) -> str:
-    topic, _, rest = key.partition("/")
-    return f"{topic}/piece/{rest}/{number}"
+    topic, _, remaining = key.partition("/")
+    return f"{topic}/piece/{remaining}/{number}"
 
 
 def _name(key: bytes | None) -> str | None:

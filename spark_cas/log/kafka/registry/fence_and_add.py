@@ -31,8 +31,8 @@ def fence(spec: KafkaSpec, ids: Iterable[str]) -> None:
     """
     try:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            for taken in [threads.submit(_take_over, spec, each) for each in ids]:
-                taken.result()
+            for used in [threads.submit(_take_over, spec, each) for each in ids]:
+                used.result()
     except KafkaException as error:
         raise plain_error(error, "claiming a partition", *to_claim(spec)) from None
 
@@ -47,11 +47,11 @@ def add_partitions(admin: Admin, topic: str, partitions: int, *, trying: bool = 
         return
 
     def question() -> None:
-        asked = admin.client.create_partitions(
+        requested = admin.client.create_partitions(
             [NewPartitions(topic, partitions)], request_timeout=admin.request_seconds, validate_only=trying
         )
         try:
-            admin.answer(asked[topic])
+            admin.answer(requested[topic])
         except KafkaException as error:
             # Another process may have added the partitions while the metadata of this broker was stale.
             if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
@@ -63,6 +63,6 @@ def add_partitions(admin: Admin, topic: str, partitions: int, *, trying: bool = 
 def _take_over(spec: KafkaSpec, transactional_id: str) -> None:
     producer = TransactionalProducer(spec, transactional_id)
     try:
-        producer.init(spec.claim_timeout_ms / 1000)
+        producer.init(spec.open_transaction_wait_ms / 1000)
     finally:
         producer.close()

@@ -19,7 +19,7 @@ from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_groups, on_topic
 MAX_METADATA_BYTES = 4096
 """The default limit of brokers for the metadata of one offset."""
 
-_LOOK_SHARE = 0.5
+_READ_SHARE = 0.5
 """The share of the request timeout after which a missing answer is checked for a permission error."""
 
 
@@ -29,13 +29,13 @@ class GroupMetadata:
     The admin client is not used: librdkafka (2.16) crashes the process if the coordinator of a group has just moved.
     """
 
-    def __init__(self, members: Members, group: str, what: str) -> None:
+    def __init__(self, members: Members, group: str, subject: str) -> None:
         spec = members.spec
         self._members = members
         self._group = group
-        self._what = what
+        self._description = subject
         self._patience_seconds = spec.patience_seconds
-        self._look_seconds = _LOOK_SHARE * spec.request_seconds
+        self._read_seconds = _READ_SHARE * spec.request_seconds
         self._rights = (on_groups("Read", spec.prefix), on_topic("Describe", spec.topic))
 
     def read(
@@ -51,26 +51,26 @@ class GroupMetadata:
             UndecidedError: Such a transaction is still open after the timeout.
             StorageError: The offsets cannot be read.
         """
-        doing = f"reading {self._what}"
+        doing = f"reading {self._description}"
         pause = timing.current().first_pause
         wait = Wait(timeout_seconds, doing, pause, pause)
         while True:
             try:
                 if proven:
-                    self._members.prove(self._group, min(self._look_seconds, max(0.01, wait.left)))
-                found = self._committed(ats, min(self._look_seconds, max(0.01, wait.left)))
+                    self._members.prove(self._group, min(self._read_seconds, max(0.01, wait.left)))
+                result = self._committed(ats, min(self._read_seconds, max(0.01, wait.left)))
             except KafkaException as error:
-                if not passes(error.args[0].code(), met=True):
+                if not passes(error.args[0].code(), reached=True):
                     raise plain_error(error, doing, *self._rights) from None
                 self._require_right(doing)
                 if not wait.again("a transaction that may change it is open, or its broker does not answer"):
                     raise UndecidedError(
-                        f"{self._what} of {_named(ats)} is undecided: a transaction that may change it is open, or "
-                        f"the broker that coordinates it does not answer. Wait until it does, then run the same job "
-                        f"again."
+                        f"{self._description} of {_named(ats)} is undecided: a transaction that may change it is "
+                        f"open, or the broker that coordinates it does not answer. Wait until it does, then run the "
+                        f"same job again."
                     ) from None
             else:
-                return tuple(each.metadata if each.offset >= 0 and each.metadata else None for each in found)
+                return tuple(each.metadata if each.offset >= 0 and each.metadata else None for each in result)
 
     def adding(self, producer: TransactionalProducer, entries: list[TopicPartition]) -> Callable[[], None]:
         """Start adding offsets with their texts to an open transaction, and return a function that waits for it.
@@ -84,7 +84,7 @@ class GroupMetadata:
                 adding.result()
             except KafkaException as error:
                 # A record in flight may have broken the transaction.
-                raise KafkaException(producer.what_broke(error.args[0])) from None
+                raise KafkaException(producer.root_cause(error.args[0])) from None
 
         return added
 
@@ -94,14 +94,14 @@ class GroupMetadata:
         Raises:
             StorageError.
         """
-        doing = f"erasing {self._what}"
+        doing = f"erasing {self._description}"
         wait = Wait(self._patience_seconds, doing)
         while True:
             try:
                 self._erase(ats)
             except KafkaException as error:
                 code = error.args[0].code()
-                if not passes(code, met=True) or not wait.again(reason_of(code)):
+                if not passes(code, reached=True) or not wait.again(reason_of(code)):
                     raise plain_error(error, doing, *self._rights) from None
             else:
                 return
@@ -121,13 +121,13 @@ class GroupMetadata:
             raise plain_error(KafkaException(error), doing, *self._rights)
 
     def _committed(self, ats: Sequence[TopicPartition], timeout_seconds: float) -> list[TopicPartition]:
-        found: list[TopicPartition] = self._consumer.committed(
+        result: list[TopicPartition] = self._consumer.committed(
             [TopicPartition(at.topic, at.partition) for at in ats], timeout_seconds
         )
-        for each in found:
+        for each in result:
             if each.error is not None:
                 raise KafkaException(each.error)
-        return found
+        return result
 
     def _erase(self, ats: Sequence[TopicPartition]) -> None:
         nothing = [TopicPartition(at.topic, at.partition, 0) for at in ats]

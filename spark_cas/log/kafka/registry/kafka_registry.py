@@ -52,13 +52,13 @@ class Registry:
         sources = [self._layouts.refresh()]
         if self._settled() is None:
             sources.append(self._partition(0).refresh())
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         for source in sources:
             for key in list(source.held):
                 text = source.text(key) if key.startswith(prefix) and kind_of(key) in _OF_LAYOUTS else None
                 if text is not None:
-                    found.setdefault(key.removeprefix(prefix), text)
-        return found
+                    result.setdefault(key.removeprefix(prefix), text)
+        return result
 
     def put_layout(self, key: str, text: str) -> str:
         """Record a layout entry unless it exists. Return the recorded entry."""
@@ -110,7 +110,7 @@ class Registry:
         """
         count = self._settled() or self._settled(self._layouts.refresh())
         if count is not None:
-            self._admin.seen.add(self.spec.registry_topic)  # by the writer that recorded the count
+            self._admin.known.add(self.spec.registry_topic)  # by the writer that recorded the count
         return count
 
     def _settled(self, layouts: Entries | None = None) -> int | None:
@@ -160,7 +160,7 @@ class KafkaRegistry:
         self._spec = clients.readers.spec
         self._topic = self._spec.topic
         # Each read of the cached registry requests the end of its topic, and reads the new records.
-        self._registry = clients.lately("registry", lambda: Registry(clients))
+        self._registry = clients.cached("registry", lambda: Registry(clients))
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
         if kind == "cancelled":
@@ -177,8 +177,8 @@ class KafkaRegistry:
 
     def jobs(self) -> tuple[str, ...]:
         plans = self._key("plan", "")
-        found = [key for entries in self._registry.all_jobs() for key in entries.held if key.startswith(plans)]
-        return tuple(sorted(key.removeprefix(plans) for key in found))
+        result = [key for entries in self._registry.all_jobs() for key in entries.held if key.startswith(plans)]
+        return tuple(sorted(key.removeprefix(plans) for key in result))
 
     def forget(self, plan: Plan) -> None:
         job, text = plan.job, self.entry("completion", plan.job)
@@ -218,14 +218,14 @@ class KafkaRegistry:
             StorageError, FormatError.
         """
         plans = self._key("plan", "")
-        found = {}
+        result = {}
         for entries in self._registry.all_jobs():
             for job in [key.removeprefix(plans) for key in entries.held if key.startswith(plans)]:
                 text = entries.text(self._key("plan", job))
                 plan = None if text is None else recorded_plan(text, job)
                 if plan and plan.whole and plan.log_id == log_id:
-                    found[job] = self._key("completion", job) in entries.held
-        return found
+                    result[job] = self._key("completion", job) in entries.held
+        return result
 
     def _has_own_id(self, entries: Entries, job: str, log_id: str, partition: int) -> bool:
         text = entries.text(self._key("plan", job))
@@ -241,5 +241,5 @@ class KafkaRegistry:
 
 def _may_hold_own_id(plan: Plan, completion: Completion | None, partition: int) -> bool:
     """Return whether a writer of a job may write a partition under a transactional id with the job's name."""
-    told = () if completion is None else completion.partitions
-    return not plan.claims(partition) and all(each.progress.partition != partition for each in told)
+    message = () if completion is None else completion.partitions
+    return not plan.claims(partition) and all(each.progress.partition != partition for each in message)

@@ -100,7 +100,7 @@ def _sample(clients: ClientSet, topic: str, partitions: int, seconds: float) -> 
     ]
     if not starts:
         return []
-    with clients.readers.taken(topic, scanning=True) as consumer:
+    with clients.readers.borrow(topic, scanning=True) as consumer:
         consumer.assign(starts)
         keys = _keys(consumer, len(starts), deadline)
         return [each for each in keys if not each.key.startswith(_OWN_KEYS)]

@@ -18,7 +18,7 @@ from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import Layout, Plan
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import second_look
+from spark_cas.log.kafka.client.ask import confirming_read
 from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.kafka.client.rights import lacking, on_topic
 from spark_cas.log.kafka.offsets import end_offsets
@@ -48,9 +48,9 @@ class TopicLayouts:
             StorageError: The brokers did not answer.
         """
         described = describe(self.admin, self.topic, made=made)
-        found, newest = _layout(str(described.topic_id), len(described.partitions)), self._newest
-        if newest is None or newest.log_id != found.log_id or newest.epoch < found.epoch:
-            self._newest = newest = found
+        result, newest = _layout(str(described.topic_id), len(described.partitions)), self._newest
+        if newest is None or newest.log_id != result.log_id or newest.epoch < result.epoch:
+            self._newest = newest = result
         return newest
 
     def await_partitions(self, partitions: Sequence[int]) -> Layout:
@@ -62,8 +62,8 @@ class TopicLayouts:
             ValueError: A partition does not exist, according to confirming reads.
             LogNotFoundError, StorageError: As for `layout`.
         """
-        self.admin.seen.add(self.topic)
-        wait = second_look(self.admin, f"looking for the partitions of topic {self.topic}")
+        self.admin.known.add(self.topic)
+        wait = confirming_read(self.admin, f"looking for the partitions of topic {self.topic}")
         while True:
             layout = self.layout()
             if max(partitions, default=0) < layout.partitions or not wait.again("a broker knows of fewer"):
@@ -87,11 +87,11 @@ class TopicLayouts:
             LogNotFoundError, FormatError, StorageError: The layout cannot be read.
         """
         log_id, epoch = plan.log_id, plan.layout_epoch
-        as_planned = self.admin.told_just_now(self.topic) == (log_id, epoch)
+        as_planned = self.admin.cached_topic(self.topic) == (log_id, epoch)
         counted = None if as_planned else self._changed_as_counted(log_id, epoch)
         return counted or self._changed_as_recorded(log_id, epoch)
 
-    def changed_as_seen(self, layout: Layout) -> LayoutChanged | None:
+    def changed_since_read(self, layout: Layout) -> LayoutChanged | None:
         """Return the same for a layout, without requiring permission to read the registry.
 
         Without that permission, only the partition count of the brokers counts. Raises as `changed`.
@@ -123,8 +123,8 @@ class TopicLayouts:
         if pending is not None and pending.before < layout.partitions:
             layout = _layout(layout.log_id, pending.before)
         unrecorded = [] if known_epoch is None else _unrecorded_expansions(known_epoch, done, layout.partitions)
-        found = [Expansion(after, after, self._ends_now(before)) for before, after in unrecorded]
-        return Layouts(layout, tuple(sorted([*done, *found], key=lambda each: each.epoch)), pending, partitioner)
+        result = [Expansion(after, after, self._ends_now(before)) for before, after in unrecorded]
+        return Layouts(layout, tuple(sorted([*done, *result], key=lambda each: each.epoch)), pending, partitioner)
 
     def begin(self, layout: Layout, partitions: int) -> Intent:
         """Record that an expansion of the topic begins. Raises FormatError, StorageError."""
@@ -144,7 +144,7 @@ class TopicLayouts:
         return _partitioner(self.registry.put_layout(key, json.dumps({"partitioner": partitioner})))
 
     def _changed_as_counted(self, log_id: str, epoch: int) -> LayoutChanged | None:
-        wait = second_look(self.admin, f"looking for the partitions of topic {self.topic}")
+        wait = confirming_read(self.admin, f"looking for the partitions of topic {self.topic}")
         while True:
             count = len(require_planned(self.admin, self.topic, log_id).partitions)
             # Partitions are never removed: a broker that reports fewer than planned has stale metadata.
@@ -220,8 +220,8 @@ def _partitioner(value: str) -> Partitioner:
         raise _foreign("the partitioner of a topic") from None
 
 
-def _foreign(what: str = "an expansion") -> FormatError:
+def _foreign(subject: str = "an expansion") -> FormatError:
     return FormatError(
-        f"{what} in the registry topic is not in the format of this spark_cas. Either a newer version or "
+        f"{subject} in the registry topic is not in the format of this spark_cas. Either a newer version or "
         "another program wrote it."
     )

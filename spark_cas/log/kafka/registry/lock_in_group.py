@@ -35,7 +35,7 @@ class KafkaLockTable:
 
     def load_locks(self) -> LoadLocks:
         """Return the current locks, as the protocol requires."""
-        return self._read(self._spec.claim_timeout_ms / 1000)
+        return self._read(self._spec.open_transaction_wait_ms / 1000)
 
     def put_load_locks(self, locks: LoadLocks) -> bool:
         """Record locks, as the protocol requires. Retry transient errors, each time with a new producer."""
@@ -48,7 +48,7 @@ class KafkaLockTable:
                 code = error.args[0].code()
                 if meaning_of(code) is Meaning.FENCED:
                     return False
-                if not (code == STUMBLED or passes(code, met=True)) or not wait.again(reason_of(code)):
+                if not (code == STUMBLED or passes(code, reached=True)) or not wait.again(reason_of(code)):
                     raise plain_error(error, _DOING, *to_claim(self._spec)) from None
             except UndecidedError as error:
                 if not wait.again(error.message):
@@ -57,7 +57,7 @@ class KafkaLockTable:
     def _try(self, locks: LoadLocks) -> bool:
         producer = TransactionalProducer(self._spec, self._spec.load_locks_id)
         try:
-            producer.init(self._spec.claim_timeout_ms / 1000)
+            producer.init(self._spec.open_transaction_wait_ms / 1000)
             now = self._read(self._spec.request_seconds)
             if now.number != locks.number - 1:
                 return now == locks  # by an earlier attempt with an unknown result

@@ -8,7 +8,7 @@ from spark_cas.core.names import check_name
 from spark_cas.log.kafka.settings.kafka_spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, KafkaSpec
 from spark_cas.log.kafka.settings.translate import librdkafka_settings
 from spark_cas.log.kafka.settings.transport import check_transport
-from spark_cas.log.kafka.settings.unused import holds_instead, tell
+from spark_cas.log.kafka.settings.unused import holds_instead, log_ignored
 from spark_cas.log.timing import RETRY_TIMEOUT_MS
 
 SCHEME = "kafka"
@@ -21,8 +21,8 @@ _HIGHEST_PORT = 65535
 def check_servers(text: str) -> str:
     """Return ``host:port`` pairs separated by commas, without blanks. Raises ValueError with the expected format."""
     servers = [each.strip() for each in text.split(",") if each.strip()]
-    found = [_SERVER.fullmatch(each) for each in servers]
-    if not found or not all(each and 0 < int(each[1]) <= _HIGHEST_PORT for each in found):
+    result = [_SERVER.fullmatch(each) for each in servers]
+    if not result or not all(each and 0 < int(each[1]) <= _HIGHEST_PORT for each in result):
         raise ValueError("host:port with a port from 1 to 65535, or several separated by commas")
     return ",".join(servers)
 
@@ -33,7 +33,7 @@ def kafka_spec(
     settings: Mapping[str, str],
     *,
     prefix: str = DEFAULT_PREFIX,
-    claim_timeout_ms: int = RETRY_TIMEOUT_MS,
+    open_transaction_wait_ms: int = RETRY_TIMEOUT_MS,
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_MS,
 ) -> KafkaSpec:
     """Return the spec of a topic.
@@ -45,7 +45,8 @@ def kafka_spec(
         topic: The name of the topic.
         settings: Client settings under the names of Kafka's Java client.
         prefix: The option ``idPrefix``, which begins transactional ids, groups and registry topics.
-        claim_timeout_ms: How long a claim or a read waits for an open transaction of another writer, in milliseconds.
+        open_transaction_wait_ms: How long a claim or a read waits for an open transaction of another writer, in
+            milliseconds.
         transaction_timeout_ms: The transaction timeout of producers, in milliseconds.
 
     Raises:
@@ -62,7 +63,7 @@ def kafka_spec(
         topic=check_name(topic, "the name of a topic"),
         prefix=check_name(prefix, "option idPrefix"),
         client_options=pairs,
-        claim_timeout_ms=claim_timeout_ms,
+        open_transaction_wait_ms=open_transaction_wait_ms,
         transaction_timeout_ms=transaction_timeout_ms,
     )
 
@@ -81,6 +82,6 @@ def parse_kafka_url(url: str, settings: Mapping[str, str]) -> KafkaSpec:
         of_clients[name] = value
         instead = holds_instead(name.lower(), value)
         if instead is not None:
-            tell(f"kafka.{name.lower()}", instead)
+            log_ignored(f"kafka.{name.lower()}", instead)
     servers, _, topic = url.partition("://")[2].partition("/")
     return kafka_spec(servers, topic.strip("/"), of_clients, prefix=prefix)

@@ -59,8 +59,8 @@ def parse_jaas(text: str) -> Login:
     if _END in tokens:
         raise _error("it holds more than one login module, and Kafka takes one")
     match tokens:
-        case [(name, _), (flag, _), *rest] if flag.lower() == "required":
-            return Login(_module(name), _options(rest))
+        case [(name, _), (flag, _), *remaining] if flag.lower() == "required":
+            return Login(_module(name), _options(remaining))
         case _:
             raise _error("it does not begin with a login module and the word required")
 
@@ -69,15 +69,15 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the tokens, each with whether it is a word or quoted, not a sign."""
     at = 0
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        result = _TOKEN.match(text, at)
+        if result is None:
             raise _error("a value is not in double quotes, or a quote is not closed")
-        at = found.end()
-        match found.lastgroup:
+        at = result.end()
+        match result.lastgroup:
             case "double" | "single" as quoted:
-                yield _ESCAPE.sub(_unescaped, found[quoted]), True
+                yield _ESCAPE.sub(_unescaped, result[quoted]), True
             case "word" | "sign" as bare:
-                yield found[bare], bare == "word"
+                yield result[bare], bare == "word"
             case _:
                 pass
 
@@ -101,19 +101,19 @@ def _options(tokens: list[tuple[str, bool]]) -> dict[str, str]:
     options: dict[str, str] = {}
     while tokens:
         match tokens:
-            case [(name, True), ("=", False), (value, True), *rest]:
+            case [(name, True), ("=", False), (value, True), *remaining]:
                 if name in options:
                     raise _error("an option is given twice")
                 options[name] = value
-                tokens = rest
+                tokens = remaining
             case _:
                 raise _error('an option is not of the form name="value"')
     return options
 
 
-def _error(found: str) -> OptionError:
+def _error(result: str) -> OptionError:
     return OptionError(
-        f"option kafka.sasl.jaas.config cannot be used: {found}. Example: "
+        f"option kafka.sasl.jaas.config cannot be used: {result}. Example: "
         f'{_KAFKA}scram.ScramLoginModule required username="..." password="env:NAME"; '
         "with a backslash before each double quote or backslash inside a value."
     )

@@ -24,11 +24,11 @@ class KafkaSpec:
     """The prefix of all transactional ids, ledger groups and registry topics, so that ACLs can be prefixed."""
     client_options: tuple[tuple[str, str], ...] = ()
     """Settings of librdkafka's clients under its own names. They may be secret and are never shown."""
-    claim_timeout_ms: int = RETRY_TIMEOUT_MS
+    open_transaction_wait_ms: int = RETRY_TIMEOUT_MS
     """How long a claim or a read waits for an open transaction of another writer, in milliseconds."""
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_MS
     """How long a crashed writer may block readers, in milliseconds."""
-    met: bool = False
+    reached: bool = False
     """Whether these brokers answered before. If so, a connection failure is considered transient."""
 
     @property
@@ -52,7 +52,7 @@ class KafkaSpec:
         return None if most is None else int(most)
 
     @property
-    def says_fetch_wait(self) -> bool:
+    def sets_fetch_wait(self) -> bool:
         """Return whether the user sets how long a broker waits for more records before it answers a fetch."""
         return "fetch.wait.max.ms" in dict(self.client_options)
 
@@ -63,7 +63,7 @@ class KafkaSpec:
         return replace(
             self,
             client_options=tuple(sorted(options.items())),
-            claim_timeout_ms=min(self.claim_timeout_ms, most_ms),
+            open_transaction_wait_ms=min(self.open_transaction_wait_ms, most_ms),
         )
 
     def with_short_transaction(self) -> Self:

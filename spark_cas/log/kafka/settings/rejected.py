@@ -21,13 +21,13 @@ _NAMES = {**RESOLVED, **_PATHS, **{setting.rdkafka: f"kafka.{setting.java}" for 
 
 def unusable(error: KafkaException, settings: Iterable[str]) -> OptionError:
     """Return the error for a client that rejected its settings. ``settings`` are their names."""
-    said = error.args[0].str()
-    found = [
-        name for name in _NAMES if name in settings and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", said)
+    message = error.args[0].str()
+    result = [
+        name for name in _NAMES if name in settings and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", message)
     ]
-    what = _NAMES[found[0]] if found else "one of the settings kafka.*"
+    subject = _NAMES[result[0]] if result else "one of the settings kafka.*"
     return OptionError(
-        f"the Kafka client rejected its configuration: {what} is not usable. Check that files exist on every machine "
-        f"and have the right content, that a key belongs to its certificate, that passwords are right, and that "
-        f"timeouts are consistent."
+        f"the Kafka client rejected its configuration: {subject} is not usable. Check that files exist on every "
+        f"machine and have the right content, that a key belongs to its certificate, that passwords are right, and "
+        f"that timeouts are consistent."
     )

@@ -34,7 +34,7 @@ _OAUTH = {
 _EXTENSION = "extension_"
 
 
-def sasl_settings(given: Mapping[str, str]) -> dict[str, str]:
+def sasl_settings(values: Mapping[str, str]) -> dict[str, str]:
     """Return the credentials under librdkafka's names.
 
     Args:
@@ -44,28 +44,28 @@ def sasl_settings(given: Mapping[str, str]) -> dict[str, str]:
     Raises:
         OptionError: The mechanism is missing or not supported, its login is missing, or both do not match.
     """
-    mechanism = _mechanism(given)
-    login = parse_jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else None
+    mechanism = _mechanism(values)
+    login = parse_jaas(values["sasl.jaas.config"]) if "sasl.jaas.config" in values else None
     if login is not None and login.module != MODULE_OF[mechanism]:
         raise OptionError(
             f"option kafka.sasl.jaas.config names another login module than {MODULE_OF[mechanism]}, which "
             f"kafka.sasl.mechanism {mechanism} needs. Change the one or the other."
         )
     if mechanism == "OAUTHBEARER":
-        found = _oidc(given, login.options if login else {})
+        result = _oidc(values, login.options if login else {})
     else:
-        found = _password(given, login, mechanism)
-    return {"sasl.mechanism": mechanism, **found}
+        result = _password(values, login, mechanism)
+    return {"sasl.mechanism": mechanism, **result}
 
 
-def _mechanism(given: Mapping[str, str]) -> str:
+def _mechanism(values: Mapping[str, str]) -> str:
     mechanisms = ", ".join(MODULE_OF)
-    if "sasl.mechanism" not in given:
+    if "sasl.mechanism" not in values:
         raise OptionError(
             "option kafka.sasl.mechanism is missing. Java's client would take GSSAPI, which is Kerberos and not "
             f"supported. Set it to one of {mechanisms}."
         )
-    mechanism = given["sasl.mechanism"].strip().upper()
+    mechanism = values["sasl.mechanism"].strip().upper()
     if mechanism not in MODULE_OF:
         raise OptionError(
             f"option kafka.sasl.mechanism must be one of {mechanisms}. Kerberos (GSSAPI) is not supported, "
@@ -74,8 +74,8 @@ def _mechanism(given: Mapping[str, str]) -> str:
     return mechanism
 
 
-def _password(given: Mapping[str, str], login: Login | None, mechanism: str) -> dict[str, str]:
-    surplus = sorted(given.keys() & {_URL, *_OAUTH})
+def _password(settings: Mapping[str, str], login: Login | None, mechanism: str) -> dict[str, str]:
+    surplus = sorted(settings.keys() & {_URL, *_OAUTH})
     if surplus:
         raise OptionError(f"option kafka.{surplus[0]} is only for kafka.sasl.mechanism OAUTHBEARER. Leave it out.")
     if login is None:
@@ -91,33 +91,33 @@ def _password(given: Mapping[str, str], login: Login | None, mechanism: str) -> 
     return {"sasl.username": login.options["username"], "sasl.password": login.options["password"]}
 
 
-def _oidc(given: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+def _oidc(settings: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
     extensions = {key.removeprefix(_EXTENSION): options[key] for key in options if key.startswith(_EXTENSION)}
     if options.keys() - {old for old, _ in _OAUTH.values()} - {_EXTENSION + key for key in extensions}:
         raise OptionError(
             "option kafka.sasl.jaas.config may give the OAuthBearerLoginModule clientId, clientSecret, scope and "
             "extension_<name>, and gives it something else. Leave that out."
         )
-    found = {"sasl.oauthbearer.method": "oidc", _URL: _checked_url(given)}
+    result = {"sasl.oauthbearer.method": "oidc", _URL: _checked_url(settings)}
     for java, (old, rdkafka) in _OAUTH.items():
-        if java in given and old in options:
+        if java in settings and old in options:
             raise OptionError(f"option kafka.{java} is given and {old} in kafka.sasl.jaas.config too. Leave one out.")
-        value = given.get(java) or options.get(old)
+        value = settings.get(java) or options.get(old)
         if value:
-            found[rdkafka] = value
+            result[rdkafka] = value
         elif java != _SCOPE:
             raise OptionError(
                 f"option kafka.{java} is missing, and {old} in kafka.sasl.jaas.config, either of which OAUTHBEARER "
                 "needs."
             )
     if extensions:
-        found["sasl.oauthbearer.extensions"] = _joined(extensions)
-    return found
+        result["sasl.oauthbearer.extensions"] = _joined(extensions)
+    return result
 
 
-def _checked_url(given: Mapping[str, str]) -> str:
+def _checked_url(values: Mapping[str, str]) -> str:
     """Return the token endpoint, to which the client sends its secret. Raises OptionError unless it is secure."""
-    url = given.get(_URL, "").strip()
+    url = values.get(_URL, "").strip()
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

@@ -21,7 +21,7 @@ CONVERT_TRUST_STORE = "keytool -list -rfc -keystore truststore.jks > truststore.
 CONVERT_TRUST_STORE_P12 = "openssl pkcs12 -in truststore.p12 -nokeys -out truststore.pem"
 
 
-def tls_settings(given: Mapping[str, str]) -> dict[str, str]:
+def tls_settings(values: Mapping[str, str]) -> dict[str, str]:
     """Return the trusted authorities, and the client's certificate and key, under librdkafka's names.
 
     Args:
@@ -32,13 +32,13 @@ def tls_settings(given: Mapping[str, str]) -> dict[str, str]:
         OptionError: OpenSSL cannot read the type of a store, or settings contradict each other. For a store, the
             message has the command that converts it.
     """
-    return {**_endpoint(given), **_trust_store(given), **_key_store(given)}
+    return {**_endpoint(values), **_trust_store(values), **_key_store(values)}
 
 
-def _endpoint(given: Mapping[str, str]) -> dict[str, str]:
-    if _ENDPOINT not in given:
+def _endpoint(values: Mapping[str, str]) -> dict[str, str]:
+    if _ENDPOINT not in values:
         return {}
-    if given[_ENDPOINT].strip().lower() != "https":
+    if values[_ENDPOINT].strip().lower() != "https":
         raise OptionError(
             f"option kafka.{_ENDPOINT} must be https, but has another value. Without this check, any holder of a "
             "trusted certificate could pose as the broker. Leave it out, and give the brokers certificates with "
@@ -47,38 +47,38 @@ def _endpoint(given: Mapping[str, str]) -> dict[str, str]:
     return {_ENDPOINT: "https"}
 
 
-def _trust_store(given: Mapping[str, str]) -> dict[str, str]:
-    if not given.keys() & _TRUST_STORE:
+def _trust_store(values: Mapping[str, str]) -> dict[str, str]:
+    if not values.keys() & _TRUST_STORE:
         return {}
-    if given.get(_TRUST_TYPE, "").strip().upper() != "PEM":
+    if values.get(_TRUST_TYPE, "").strip().upper() != "PEM":
         raise OptionError(
             f"option kafka.{_TRUST_TYPE} must be PEM, and without it Java's own kind is meant; the client reads no "
             f"Java trust store, be it JKS or PKCS12. Convert it: {CONVERT_TRUST_STORE} or, from PKCS12, "
             f"{CONVERT_TRUST_STORE_P12}. Then set kafka.{_TRUST_TYPE} to PEM and kafka.{_TRUST_LOCATION} to the new "
             f"file, and leave out kafka.{_TRUST_PASSWORD}."
         )
-    if _TRUST_PASSWORD in given:
+    if _TRUST_PASSWORD in values:
         raise OptionError(
             f"option kafka.{_TRUST_PASSWORD} does not go with PEM, which has no password. Leave it out."
         )
-    if (_TRUST_LOCATION in given) == (_TRUST_PEM in given):
+    if (_TRUST_LOCATION in values) == (_TRUST_PEM in values):
         raise OptionError(
             f"a trust store of type PEM is either a file, kafka.{_TRUST_LOCATION}, or the certificates themselves, "
             f"kafka.{_TRUST_PEM}: give one of the two."
         )
-    if _TRUST_LOCATION in given:
-        return {"ssl.ca.location": _path(given, _TRUST_LOCATION)}
-    return {"ssl.ca.pem": given[_TRUST_PEM]}
+    if _TRUST_LOCATION in values:
+        return {"ssl.ca.location": _path(values, _TRUST_LOCATION)}
+    return {"ssl.ca.pem": values[_TRUST_PEM]}
 
 
-def _key_store(given: Mapping[str, str]) -> dict[str, str]:
-    if not given.keys() & _KEY_STORE:
+def _key_store(values: Mapping[str, str]) -> dict[str, str]:
+    if not values.keys() & _KEY_STORE:
         return {}
-    match given.get(_TYPE, "").strip().upper():
+    match values.get(_TYPE, "").strip().upper():
         case "PEM":
-            return _pem_key(given)
+            return _pem_key(values)
         case "PKCS12":
-            return _pkcs12(given)
+            return _pkcs12(values)
         case _:
             raise OptionError(
                 f"option kafka.{_TYPE} must be PKCS12 or PEM, and without it Java's JKS is meant, which the client "
@@ -87,45 +87,45 @@ def _key_store(given: Mapping[str, str]) -> dict[str, str]:
             )
 
 
-def _pem_key(given: Mapping[str, str]) -> dict[str, str]:
-    if _PASSWORD in given:
+def _pem_key(values: Mapping[str, str]) -> dict[str, str]:
+    if _PASSWORD in values:
         raise OptionError(
             f"option kafka.{_PASSWORD} does not go with PEM. Leave it out; the password of the key is "
             f"kafka.{_KEY_PASSWORD}."
         )
-    password = {_KEY_PASSWORD: given[_KEY_PASSWORD]} if _KEY_PASSWORD in given else {}
-    inline = given.keys() & {_KEY, _CHAIN}
-    if _LOCATION in given and not inline:
+    password = {_KEY_PASSWORD: values[_KEY_PASSWORD]} if _KEY_PASSWORD in values else {}
+    inline = values.keys() & {_KEY, _CHAIN}
+    if _LOCATION in values and not inline:
         # Java keeps the key and the certificates in one file. OpenSSL finds the part for each of the two settings.
-        path = _path(given, _LOCATION)
+        path = _path(values, _LOCATION)
         return {"ssl.certificate.location": path, "ssl.key.location": path, **password}
-    if _LOCATION not in given and inline == {_KEY, _CHAIN}:
-        return {"ssl.certificate.pem": given[_CHAIN], "ssl.key.pem": given[_KEY], **password}
+    if _LOCATION not in values and inline == {_KEY, _CHAIN}:
+        return {"ssl.certificate.pem": values[_CHAIN], "ssl.key.pem": values[_KEY], **password}
     raise OptionError(
         f"a key store of type PEM is either a file, kafka.{_LOCATION}, or both kafka.{_CHAIN} and kafka.{_KEY}: give "
         "the one or the other."
     )
 
 
-def _pkcs12(given: Mapping[str, str]) -> dict[str, str]:
-    if _LOCATION not in given or _PASSWORD not in given or given.keys() & {_KEY, _CHAIN}:
+def _pkcs12(values: Mapping[str, str]) -> dict[str, str]:
+    if _LOCATION not in values or _PASSWORD not in values or values.keys() & {_KEY, _CHAIN}:
         raise OptionError(
             f"a key store of type PKCS12 is a file with a password: give kafka.{_LOCATION} and kafka.{_PASSWORD}, "
             f"and neither kafka.{_KEY} nor kafka.{_CHAIN}."
         )
-    if given.get(_KEY_PASSWORD, given[_PASSWORD]) != given[_PASSWORD]:
+    if values.get(_KEY_PASSWORD, values[_PASSWORD]) != values[_PASSWORD]:
         raise OptionError(
             f"option kafka.{_KEY_PASSWORD} differs from kafka.{_PASSWORD}: in a PKCS12 file the client opens both "
             f"with the latter. Leave it out; if the key has a password of its own: {CONVERT_KEY_STORE}."
         )
-    return {_LOCATION: _path(given, _LOCATION), _PASSWORD: given[_PASSWORD]}
+    return {_LOCATION: _path(values, _LOCATION), _PASSWORD: values[_PASSWORD]}
 
 
-def _path(given: Mapping[str, str], name: str) -> str:
+def _path(values: Mapping[str, str], name: str) -> str:
     """Return a path unchanged. It cannot be a reference, because the client opens the file itself."""
-    if given[name].startswith(("env:", "file:")):
+    if values[name].startswith(("env:", "file:")):
         raise OptionError(
             f"option kafka.{name} must be the plain path of a file that every worker has, without env: or file: "
             "before it; those are for passwords and PEM texts."
         )
-    return given[name]
+    return values[name]

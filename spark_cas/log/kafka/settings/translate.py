@@ -36,17 +36,17 @@ def librdkafka_settings(java: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         OptionError: A setting is not allowed, its value is invalid, or settings contradict each other. The message
             names settings, never values.
     """
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for key, value in java.items():
         name = key.lower()
-        if name in given:
+        if name in values:
             raise OptionError(f"option kafka.{name} is given twice, in different case. Leave one out.")
-        given[name] = value
-    given = {name: value for name, value in given.items() if holds_instead(name, value) is None}
-    for name in sorted(given.keys() - ALLOWED):
+        values[name] = value
+    values = {name: value for name, value in values.items() if holds_instead(name, value) is None}
+    for name in sorted(values.keys() - ALLOWED):
         raise OptionError(f"option kafka.{name} may not be set. {reason_against(name) or _nearest(name)}")
-    found = {**_tuning(given), **_security(given)}
-    return tuple(sorted(found.items()))
+    result = {**_tuning(values), **_security(values)}
+    return tuple(sorted(result.items()))
 
 
 def for_client(pairs: Iterable[tuple[str, str]], client: Client) -> tuple[tuple[str, str], ...]:
@@ -70,48 +70,48 @@ def _checked(name: str, value: str, convert: Callable[[str], str]) -> str:
         raise OptionError(f"option kafka.{name} must be {expected}, but is not.") from None
 
 
-def _tuning(given: Mapping[str, str]) -> dict[str, str]:
-    found = {
-        setting.rdkafka: _checked(name, given[name], setting.convert)
+def _tuning(values: Mapping[str, str]) -> dict[str, str]:
+    result = {
+        setting.rdkafka: _checked(name, values[name], setting.convert)
         for name, setting in BY_JAVA_NAME.items()
-        if name in given
+        if name in values
     }
     first, most = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
-    if first in found:
+    if first in result:
         # As Java does: if only the first backoff is set, the backoff does not grow.
-        found.setdefault(most, found[first])
-        if int(found[most]) < int(found[first]):
+        result.setdefault(most, result[first])
+        if int(result[most]) < int(result[first]):
             raise OptionError(f"option kafka.{most} is below kafka.{first}, but must not be.")
     # Otherwise each request queued after a waiting fetch would time out. librdkafka only warns.
-    if int(found.get("fetch.wait.max.ms", 500)) + 1000 > int(found.get("socket.timeout.ms", 60_000)):
+    if int(result.get("fetch.wait.max.ms", 500)) + 1000 > int(result.get("socket.timeout.ms", 60_000)):
         raise OptionError(
             "option kafka.request.timeout.ms (default 60000) must be at least 1000 above kafka.fetch.max.wait.ms "
             "(default 500), but is not."
         )
-    return found
+    return result
 
 
-def _security(given: Mapping[str, str]) -> dict[str, str]:
+def _security(values: Mapping[str, str]) -> dict[str, str]:
     """Return the security settings.
 
     Java ignores credentials and certificates that the protocol does not use. This function rejects them.
     """
-    for name in sorted(given.keys() & (SASL_NAMES | TLS_NAMES)):
+    for name in sorted(values.keys() & (SASL_NAMES | TLS_NAMES)):
         if name != "ssl.endpoint.identification.algorithm":  # it may be empty, and has an error of its own
-            _checked(name, given[name], text)
-    protocol = _checked(_PROTOCOL, given[_PROTOCOL], _protocol) if _PROTOCOL in given else "plaintext"
-    found = {_PROTOCOL: protocol} if _PROTOCOL in given else {}
+            _checked(name, values[name], text)
+    protocol = _checked(_PROTOCOL, values[_PROTOCOL], _protocol) if _PROTOCOL in values else "plaintext"
+    result = {_PROTOCOL: protocol} if _PROTOCOL in values else {}
     for prefix, names, with_it, translate in (
         ("sasl", SASL_NAMES, "SASL_SSL", sasl_settings),
         ("ssl", TLS_NAMES, "SSL or SASL_SSL", tls_settings),
     ):
-        surplus = sorted(given.keys() & names)
+        surplus = sorted(values.keys() & names)
         if prefix in protocol.split("_"):
-            found.update(translate(given))
+            result.update(translate(values))
         elif surplus:
-            said = f"{protocol.upper()}, which" if _PROTOCOL in given else "missing; PLAINTEXT, which it then is,"
+            message = f"{protocol.upper()}, which" if _PROTOCOL in values else "missing; PLAINTEXT, which it then is,"
             raise OptionError(
-                f"option kafka.{surplus[0]} is given, but kafka.{_PROTOCOL} is {said} would pass over it. Set "
+                f"option kafka.{surplus[0]} is given, but kafka.{_PROTOCOL} is {message} would pass over it. Set "
                 f"kafka.{_PROTOCOL} to {with_it}, or leave out every option that begins with kafka.{prefix}."
             )
-    return found
+    return result

@@ -52,5 +52,5 @@ def check_transport(bootstrap: str, pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def _is_local(server: str) -> bool:
-    found = _SERVER.fullmatch(server)
-    return found is not None and is_loopback(found["v6"] or found["host"])
+    result = _SERVER.fullmatch(server)
+    return result is not None and is_loopback(result["v6"] or result["host"])

@@ -123,6 +123,6 @@ def holds_instead(name: str, value: str) -> str | None:
 
 
 @cache
-def tell(option: str, instead: str) -> None:
+def log_ignored(option: str, instead: str) -> None:
     """Log once per process that an option has no effect, and the fixed behavior."""
     _LOG.warning("option %s has no effect here. %s", option, instead)

@@ -13,14 +13,14 @@ def broker_settings(admin: Admin, broker: int) -> dict[str, str]:
     resource = ConfigResource(ResourceType.BROKER, str(broker))
 
     def question() -> dict[str, ConfigEntry]:
-        asked = admin.client.describe_configs([resource], request_timeout=admin.request_seconds)
+        requested = admin.client.describe_configs([resource], request_timeout=admin.request_seconds)
         try:
-            found: dict[str, ConfigEntry] = admin.answer(asked[resource])
+            result: dict[str, ConfigEntry] = admin.answer(requested[resource])
         except KafkaException as error:
             if error.args[0].code() in NOT_PERMITTED:
                 return {}
             raise
-        return found
+        return result
 
-    found = ask(admin, question, "looking at the brokers' settings")
-    return {name: str(entry.value) for name, entry in found.items()}
+    result = ask(admin, question, "looking at the brokers' settings")
+    return {name: str(entry.value) for name, entry in result.items()}

@@ -3,8 +3,8 @@
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask, second_look
-from spark_cas.log.kafka.client.error_text import NotGivenError
+from spark_cas.log.kafka.client.ask import ask, confirming_read
+from spark_cas.log.kafka.client.error_text import NotAvailableError
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED
 from spark_cas.log.kafka.topic.broker_settings import broker_settings
 
@@ -18,7 +18,7 @@ _DOING = "checking the coordinators of transactions and groups"
 
 
 def require_coordinators(admin: Admin) -> None:
-    """Raise NotGivenError if an internal topic does not exist and has more replicas than there are brokers.
+    """Raise NotAvailableError if an internal topic does not exist and has more replicas than there are brokers.
 
     The brokers create such a topic when a client first needs it. Until enough brokers are registered, that fails
     without an error to the client, which waits. A topic that exists has a coordinator, or gets it back.
@@ -28,10 +28,10 @@ def require_coordinators(admin: Admin) -> None:
     that found nothing wrong is not repeated by the same client.
 
     Raises:
-        NotGivenError: The brokers cannot create an internal topic.
+        NotAvailableError: The brokers cannot create an internal topic.
         StorageError: The brokers did not answer.
     """
-    wait = second_look(admin, _DOING)
+    wait = confirming_read(admin, _DOING)
     while not admin.coordinated:
         shortage = _shortage(admin)
         if shortage is None:
@@ -41,7 +41,7 @@ def require_coordinators(admin: Admin) -> None:
             raise shortage
 
 
-def _shortage(admin: Admin) -> NotGivenError | None:
+def _shortage(admin: Admin) -> NotAvailableError | None:
     """Return the error; None if the brokers can create all internal topics, or that is not known."""
     missing = _missing_topics(admin)
     if not missing:
@@ -60,7 +60,7 @@ def _shortage(admin: Admin) -> NotGivenError | None:
                 f"{len(registered)} broker{'s are' if len(registered) > 1 else ' is'} registered."
             )
             fix = f"{name} to at most {len(registered)} in the brokers' settings, or start more brokers"
-            return NotGivenError(
+            return NotAvailableError(
                 f"{cause} Nothing was appended. Set {fix}, then run the same job again.",
                 f"{cause} For exactly once, set {fix}.",
             )
@@ -71,9 +71,9 @@ def _missing_topics(admin: Admin) -> list[str]:
     """Return the internal topics that do not exist, of those that this user may describe."""
 
     def question() -> list[str]:
-        asked = admin.client.describe_topics(TopicCollection([*_FACTORS]), request_timeout=admin.request_seconds)
+        requested = admin.client.describe_topics(TopicCollection([*_FACTORS]), request_timeout=admin.request_seconds)
         missing = []
-        for topic, future in asked.items():
+        for topic, future in requested.items():
             try:
                 admin.answer(future)
             except KafkaException as error:

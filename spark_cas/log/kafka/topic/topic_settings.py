@@ -9,7 +9,7 @@ from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, Top
 
 from spark_cas.core.errors import LogNotSharedError
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask, looked_for, second_look
+from spark_cas.log.kafka.client.ask import ask, confirming_read, read_confirmed
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
 
@@ -20,25 +20,25 @@ _NEVER = 2**63 - 1
 def describe(admin: Admin, topic: str, *, made: bool = False, with_rights: bool = False) -> TopicDescription:
     """Return the brokers' description of a topic, with this principal's permissions if ``with_rights``.
 
-    ``made`` is as for `looked_for`.
+    ``made`` is as for `read_confirmed`.
 
     Raises:
         LogNotFoundError, StorageError.
     """
 
     def question() -> TopicDescription:
-        asked_at = time.monotonic()
-        asked = admin.client.describe_topics(
+        requested_at = time.monotonic()
+        requested = admin.client.describe_topics(
             TopicCollection([topic]), include_authorized_operations=with_rights, request_timeout=admin.request_seconds
         )
-        description: TopicDescription = admin.answer(asked[topic])
-        admin.was_told(asked_at, topic, str(description.topic_id), len(description.partitions))
+        description: TopicDescription = admin.answer(requested[topic])
+        admin.cache_topic(requested_at, topic, str(description.topic_id), len(description.partitions))
         return description
 
-    def look() -> TopicDescription:
+    def read() -> TopicDescription:
         return ask(admin, question, f"looking for topic {topic}", on_topic("Describe", topic))
 
-    return looked_for(admin, topic, look, made=made)
+    return read_confirmed(admin, topic, read, made=made)
 
 
 def require_planned(admin: Admin, topic: str, log_id: str) -> TopicDescription:
@@ -50,8 +50,8 @@ def require_planned(admin: Admin, topic: str, log_id: str) -> TopicDescription:
         LogNotSharedError: The topic is another one with the same name.
         LogNotFoundError, StorageError: The topic cannot be described.
     """
-    admin.seen.add(topic)
-    wait = second_look(admin, f"looking for topic {topic}")
+    admin.known.add(topic)
+    wait = confirming_read(admin, f"looking for topic {topic}")
     while True:
         description = describe(admin, topic)
         if str(description.topic_id) == log_id:
@@ -96,19 +96,19 @@ def topic_settings(admin: Admin, topic: str) -> TopicSettings | None:
     resource = ConfigResource(ResourceType.TOPIC, topic)
 
     def question() -> dict[str, ConfigEntry] | None:
-        asked = admin.client.describe_configs([resource], request_timeout=admin.request_seconds)
+        requested = admin.client.describe_configs([resource], request_timeout=admin.request_seconds)
         try:
-            found: dict[str, ConfigEntry] = admin.answer(asked[resource])
+            result: dict[str, ConfigEntry] = admin.answer(requested[resource])
         except KafkaException as error:
             if error.args[0].code() in NOT_PERMITTED:
                 return None
             raise
-        return found
+        return result
 
-    found = looked_for(admin, topic, lambda: ask(admin, question, f"looking at the settings of topic {topic}"))
-    if found is None:
+    result = read_confirmed(admin, topic, lambda: ask(admin, question, f"looking at the settings of topic {topic}"))
+    if result is None:
         return None
-    value = {name: str(entry.value) for name, entry in found.items()}
+    value = {name: str(entry.value) for name, entry in result.items()}
     policies = value["cleanup.policy"].split(",")
     return TopicSettings(
         max_message_bytes=int(value["max.message.bytes"]),
@@ -131,7 +131,7 @@ def recent_settings(clients: ClientSet, topic: str, *, fresh: bool = False) -> T
     name = f"settings of {topic}"
     if fresh:
         clients.forget(name)
-    return clients.lately(name, lambda: topic_settings(clients.admin, topic))
+    return clients.cached(name, lambda: topic_settings(clients.admin, topic))
 
 
 def _timestamp_limit(value: Mapping[str, str], side: str) -> int:

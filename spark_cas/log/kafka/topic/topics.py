@@ -32,10 +32,10 @@ class Topics:
         Raises StorageError.
         """
         admin = self._admin
-        found = ask(
+        result = ask(
             admin, lambda: admin.client.list_topics(timeout=admin.request_seconds).topics, "looking for topics"
         )
-        return tuple(sorted(found.keys() - self._not_these))
+        return tuple(sorted(result.keys() - self._not_these))
 
 
 def create_topic(admin: Admin, topic: NewTopic, doing: str, *, only_try: bool = False) -> None:
@@ -52,9 +52,9 @@ def create_topic(admin: Admin, topic: NewTopic, doing: str, *, only_try: bool = 
     """
 
     def question() -> None:
-        asked = admin.client.create_topics([topic], validate_only=only_try, request_timeout=admin.request_seconds)
+        requested = admin.client.create_topics([topic], validate_only=only_try, request_timeout=admin.request_seconds)
         try:
-            admin.answer(asked[topic.topic])
+            admin.answer(requested[topic.topic])
         except KafkaException as error:
             failure = error.args[0]
             if failure.code() == KafkaError.TOPIC_ALREADY_EXISTS:
