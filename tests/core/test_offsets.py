@@ -68,7 +68,7 @@ def test_bounds_require_offsets_within_them(kept: OffsetRange, asked: OffsetRang
     if kept.base_offset <= asked.base_offset and asked.end_offset <= kept.end_offset:
         bounds.require(asked)
     else:
-        with pytest.raises(ValueError, match=f"keeps {kept.base_offset} to {kept.end_offset}"):
+        with pytest.raises(ValueError, match=f"has {kept.base_offset} to {kept.end_offset}"):
             bounds.require(asked)
 
 
