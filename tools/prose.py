@@ -88,7 +88,8 @@ def names(path: str, text: str) -> Iterator[tuple[int, str]]:
 
 def check(paths: list[str]) -> list[str]:
     """Return the findings in the files, a line each."""
-    lines, marked = [], {}
+    lines: list[str] = []
+    marked: dict[str, str] = {}
     for path in paths:
         if path not in EXCEPT:
             text = Path(path).read_text()
@@ -109,11 +110,12 @@ def _of_python(text: str) -> Iterator[tuple[int, str]]:
     tree = ast.parse(text)
     parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
     for node in ast.walk(tree):
-        value = ""
         if isinstance(node, ast.JoinedStr):
             value = "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
             value = node.value
+        else:
+            continue
         if len(_WORD.findall(value)) >= 4:  # noqa: PLR2004
             yield node.lineno, value
     first, comment = 0, ""
