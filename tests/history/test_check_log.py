@@ -197,6 +197,6 @@ def test_records_that_two_jobs_send_are_no_history():
         check_log(twice, {0: []})
 
 
-def test_attempts_of_one_job_ask_for_the_same():
-    with pytest.raises(ValueError, match="attempts of job a differ"):
+def test_attempts_of_one_job_have_the_same_arguments():
+    with pytest.raises(ValueError, match="attempts of job a have different arguments"):
         check_log([append("a", 1, 2, {0: 0}), append("a", 3, 4, {0: 1})], {0: []})

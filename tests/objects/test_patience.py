@@ -61,7 +61,7 @@ def test_a_request_has_time_for_a_large_put_where_patience_has(patience, request
 )
 def test_inconsistent_options_are_reported(url, options, monkeypatch):
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    with pytest.raises(OptionError, match=rf"opening {url}: the store\.\* options.*not complete") as refused:
+    with pytest.raises(OptionError, match=rf"opening {url}: the store\.\* options.*incomplete") as refused:
         open_store(LogSpec.parse(url, options))
     assert "canary" not in str(refused.value)
 

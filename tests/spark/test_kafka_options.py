@@ -139,7 +139,7 @@ def test_a_path_is_one_log_of_which_partitions_can_be_assigned():
     assert selection == Selection(
         LogSpec("file:///data/logs/flights"), ("flights",), None, (TopicPartition("flights", 2),)
     )
-    assert "must name flights" in refused(parse_read, {**PATH, "assign": '{"delays": [2]}'})
+    assert "names other logs than flights" in refused(parse_read, {**PATH, "assign": '{"delays": [2]}'})
     assert "union" in refused(parse_read, {**PATH, "subscribepattern": "f.*"})
     assert "cannot be combined" in refused(parse_read, {**PATH, "subscribe": "flights"})
 

@@ -66,8 +66,8 @@ def test_another_or_a_shorter_log_is_an_error_in_any_case(start, said, strict):
 @pytest.mark.parametrize(
     ("start", "kind", "said", "left"),
     [
-        (stream(0, 3), TrimmedError, "partition 1 of topic flights: offsets 3 to 4", [(0, 0, 10), (1, 5, 20)]),
-        (stream(0), TrimmedError, "partition 1 of topic flights: offsets 0 to 4", [(0, 0, 10), (1, 5, 20)]),
+        (stream(0, 3), TrimmedError, "the read begins with offsets 3 to 4", [(0, 0, 10), (1, 5, 20)]),
+        (stream(0), TrimmedError, "the read begins with offsets 0 to 4", [(0, 0, 10), (1, 5, 20)]),
         (stream(0, 5, 9), LogNotFoundError, "has read partitions 2, which", [(0, 0, 10), (1, 5, 20)]),
         (stream(0, topic="gone"), LogNotFoundError, "topic gone", [(0, 0, 10), (1, 5, 20)]),
     ],
