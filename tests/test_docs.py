@@ -34,7 +34,9 @@ def understood(line):
     if line[:3] == ["python", "-m", "key_value_store"]:
         line = line[2:]
     program, name, *arguments = line
-    if program == "spark-submit":
+    if (program, name) == ("spark-cas", "load"):
+        bulk_load.parse_arguments(arguments, name)
+    elif program == "spark-submit":
         assert (ROOT / name).is_file()
         PARSERS[name].parse_arguments(arguments, name)
     else:

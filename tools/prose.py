@@ -33,7 +33,7 @@ NAME_MARKERS = re.compile(
 )
 NAMED = "spark_cas/"
 """The folder in which names are checked."""
-NAMES_LEFT = 130
+NAMES_LEFT = 3
 """How many names with marker words `NAMED` may still have."""
 PER_1000, FEW_WORDS, LONG = 4, 200, 35
 EXCEPT = {

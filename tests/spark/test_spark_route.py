@@ -227,7 +227,7 @@ def test_bad_calls_are_refused(spark, log_path):
 
 
 def test_workers_are_checked_until_one_has_this_package(spark, path, monkeypatch):
-    monkeypatch.setattr(setup, "_seen", WeakKeyDictionary())
+    monkeypatch.setattr(setup, "_known", WeakKeyDictionary())
     context = spark.sparkContext
     context.setJobGroup("route", "asks")
 

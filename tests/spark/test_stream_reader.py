@@ -143,7 +143,7 @@ def test_records_lost_before_a_task_reads_are_reported(reader, log, path, strict
     one = reader(startingoffsets="earliest", failondataloss=str(strict).lower())
     part = planned(one)
     Path(path, paths.chunk(0, 2)).unlink()
-    with pytest.raises(TruncatedError, match=r"ends at 2, but the read was planned up to offset 4, .* lost records"):
+    with pytest.raises(TruncatedError, match="ends at 2, but the read was planned up to offset 4: the log lost"):
         list(one.read(part))
 
 
@@ -197,7 +197,7 @@ def test_shorter_log_is_confirmed_by_a_second_read(reader, log, monkeypatch):
     look = SelectedLogs.read
     stale = LogState(log.layout().log_id, 0, {0: Bounds(0, 1), 1: Bounds(0, 0)})
     answers = [{"flights": stale}]
-    monkeypatch.setattr(SelectedLogs, "look", lambda *args, **more: answers.pop() if answers else look(*args, **more))
+    monkeypatch.setattr(SelectedLogs, "read", lambda *args, **more: answers.pop() if answers else look(*args, **more))
     again = reader()
     again.prepareForTriggerAvailableNow()
     assert again.latestOffset(end, ALL) == end

@@ -62,8 +62,8 @@ def columnar_rows(
     """Return the rows of Parquet or ORC files, and the names of the columns that hold the position of a row.
 
     Raises:
-        UsageError: for an option that the format does not have, an empty file, a column or a time that Spark cannot
-          read, or files whose columns differ in type or only in the case of their names
+        UsageError: The format does not have an option, or a file is empty. Spark cannot read a column or a time.
+            The columns of two files differ in type, or only in the case of their names.
     """
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
