@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITHOUT_ZIP := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: $(SMOKE) $(WHOLE) test-spark-4.2 smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs clean needs-java needs-openssl
+.PHONY: $(SMOKE) $(WHOLE) test-spark-4.2 smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs house clean needs-java needs-openssl
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -198,6 +198,9 @@ bench-scale: $(STAMP) needs-java kafka-jars ## measure how cost grows with rows,
 
 docs: $(STAMP) ## build the documentation site into build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+
+house: $(STAMP) ## print the size of the package next to its targets
+	@$(BIN)/python -m tools.house
 
 clean: ## remove the environment and all built files
 	rm -rf .venv .venv-4.* build dist spark-warehouse metastore_db derby.log tests/azurite/node_modules tests/chromium/node_modules
