@@ -16,7 +16,10 @@ from spark_cas.options.table import OPTIONS
 ROOT = Path(__file__).parents[1]
 PACKAGE = "spark_cas"
 KAFKA = f"{PACKAGE}/log/kafka"
-_TIME = re.compile(r"^_?[A-Z][A-Z_0-9]*(SECONDS|_MS|_S|_MINUTES|_HOURS|_DAYS)(_[A-Z_]+)?$")
+_TIME = re.compile(
+    r"^_?(?!NANOSECONDS$|MILLISECONDS_IN$)[A-Z][A-Z_0-9]*(SECONDS|_MS|_S|_MINUTES|_HOURS|_DAYS)(_[A-Z_]+)?$"
+)
+"""Names of durations. The two exceptions are units."""
 _STALE = re.compile(r"\b(stale|demoted|stalled|ConfirmingRead|confirming_read)\b", re.IGNORECASE)
 _LONGEST = 500
 
