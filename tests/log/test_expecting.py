@@ -92,7 +92,7 @@ def test_of_a_job_that_is_complete_nothing_is_forgotten():
     with pytest.raises(JobMismatchError) as mismatch:
         pin_plan(log, "job", ExpectedOffsets("none"))
     assert f"{done.rows} rows of job 'job' are in the log and stay" in mismatch.value.message
-    assert "forgets" not in mismatch.value.message
+    assert "expires" not in mismatch.value.message
 
 
 def test_end_of_a_stale_leader_is_requested_again():
