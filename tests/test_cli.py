@@ -78,6 +78,26 @@ def test_options_may_precede_the_log(log):
     assert run("read", "--partition", "1", log).out.startswith("1\t0\t")
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["read", "log", "--log-options=kafka.sasl.password=hunter2"],
+        ["read", "log", "kafka.sasl.password=hunter2"],
+        ["--log-option", "kafka.sasl.password=hunter2 too", "read", "log"],
+        ["load", "--log-options", "kafka.sasl.password=hunter2"],
+    ],
+)
+def test_usage_error_contains_no_option_value(argv):
+    code, out, error = run(*argv)
+    assert code == 2
+    assert "hunter2" not in out + error
+
+
+def test_job_name_may_begin_with_a_dash(log):
+    code, _, error = run("abort", "--", "-j", log)
+    assert (code, "usage" in error) == (0, False), error
+
+
 def test_version():
     code, out, _ = run("--version")
     assert (code, out.split()[0]) == (0, "spark-cas")

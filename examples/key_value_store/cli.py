@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -88,9 +89,12 @@ def _add_version(command: argparse._ActionsContainer) -> None:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
     if not seconds > 0:
-        raise argparse.ArgumentTypeError(f"expected more than 0, found {text}")
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {text}")
     return seconds
 
 

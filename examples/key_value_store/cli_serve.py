@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from key_value_store.http.wire import host_and_port
-from spark_cas import open_log
+from spark_cas import ConditionalLogError, open_log
 from spark_cas.cli.command_line import CommandLine, add_log, whole_number
 from spark_cas.cli.opening import naming, read_options
 from spark_cas.programs.errors import ExitCode, UsageError
@@ -71,10 +71,14 @@ def serve(arguments: argparse.Namespace) -> None:
         _parts(each, "--address, --node")
     spec = read_options(arguments).selection.only()
     with naming(spec):
+        if arguments.shards == 0:
+            raise UsageError("--shards: expected at least 1")
         if arguments.shards is not None:
             try:
                 with open_log(spec) as created:
                     created.create(arguments.shards)
+            except ConditionalLogError:
+                raise
             except ValueError as error:
                 raise UsageError(f"--shards: {error}") from None
         try:

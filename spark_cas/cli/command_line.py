@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 
 from spark_cas.core.errors import ConditionalLogError
-from spark_cas.programs.arguments import add_options, add_topic
+from spark_cas.programs.arguments import Parser, add_options, add_topic
 from spark_cas.programs.errors import ExitCode, UsageError, exit_code_of
 
 
@@ -15,7 +15,7 @@ class CommandLine:
     """Parse and run the commands of a program."""
 
     def __init__(self, prog: str, description: str) -> None:
-        self.parser = argparse.ArgumentParser(prog=prog, description=description, allow_abbrev=False)
+        self.parser = Parser(prog=prog, description=description, allow_abbrev=False)
         self._commands = self.parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
 
     def add_command(self, name: str, description: str) -> argparse.ArgumentParser:
@@ -30,8 +30,10 @@ class CommandLine:
         command = self._commands.choices.get(argv[0])
         if command is None:
             return self.parser.parse_args(argv)
-        # Before Python 3.12.7, parse_args takes no optional positional argument after an option.
-        return command.parse_intermixed_args(argv[1:], argparse.Namespace(command=argv[0]))
+        # Before Python 3.12.7, parse_args takes no optional positional argument after an option. The other method
+        # takes no ``--`` before a positional argument.
+        parse = command.parse_args if "--" in argv else command.parse_intermixed_args
+        return parse(argv[1:], argparse.Namespace(command=argv[0]))
 
     def run(self, argv: Sequence[str], execute: Callable[[argparse.Namespace], None]) -> int:
         """Parse and execute a command, print its error, and return the exit code."""

@@ -1,9 +1,11 @@
 """Arguments that the programs share: the log, the input, and the records that its rows become."""
 
 import argparse
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from spark_cas.core.input_list import InputFile, InputList, digested_arguments
@@ -89,9 +91,19 @@ class LoadRequest:
         return f"LoadRequest(job={self.job!r}, inputs={self.inputs!r})"
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors contain no value of an option, which may be secret."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and the message, and exit with 2."""
+        if "unrecognized arguments: " in message or "invalid choice: " in message:
+            message = re.sub(r"=.*", "=...", message, flags=re.DOTALL)
+        super().error(message)
+
+
 def parser_of(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
     """Return a parser with the argument ``--traceback``."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=prog,
         description=description,
         epilog=epilog,

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_cas import error_from_text, route
 from spark_cas.programs import bootstrap_state
+from spark_cas.spark.versions import start_for_existing_records
 from tests.spark.tasks import stages_of
 
 EXECUTORS_WITHIN_SECONDS = 120.0
@@ -117,7 +118,10 @@ def _stream(spark: SparkSession, order: dict[str, Any]) -> None:
     frame = (_log_stream if _is_log(order["input"]) else _file_stream)(spark, order)
     options = {"path": order["log"], **order["options"]}
     writer = route(frame, options).writeStream.format("conditional-log").options(**options)
-    writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+    query, has_read_all = start_for_existing_records(writer.option("checkpointLocation", checkpoint))
+    while not query.awaitTermination(1):
+        if has_read_all():
+            query.stop()
 
 
 def _file_stream(spark: SparkSession, order: dict[str, Any]) -> DataFrame:
@@ -129,7 +133,7 @@ def _file_stream(spark: SparkSession, order: dict[str, Any]) -> DataFrame:
 def _log_stream(spark: SparkSession, order: dict[str, Any]) -> DataFrame:
     """Read a log from its start. Move the option of the source out of the options of the sink."""
     taken = order["options"].pop("maxOffsetsPerTrigger")
-    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": taken}
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": taken, "processingTime": "true"}
     records = spark.readStream.format("conditional-log").options(**options).load(order["input"])
     return records.select("key", "value")
 

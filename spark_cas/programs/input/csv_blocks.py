@@ -169,9 +169,9 @@ class CsvBlocks:
         except pa.ArrowInvalid:
             if self._bad_record is None:
                 raise
-            record, result = self._bad_record
+            record, columns = self._bad_record
             raise self._part.error(
-                f"expected {self._columns} columns, found {result}",
+                f"expected {self._columns} columns, found {columns}",
                 "Check the file, and the read options sep and quote",
                 line=self._lines + text.line_at(int(starts[record])),
             ) from None
@@ -264,10 +264,10 @@ def header_difference(header: Sequence[str], expected: Sequence[str]) -> str:
     """Describe the first difference between two headers."""
     if len(header) != len(expected):
         return f"expected {len(expected)} columns, the header has {len(header)}"
-    column, (result, name) = next(
+    column, (actual, name) = next(
         (column, pair) for column, pair in enumerate(zip(header, expected, strict=True), 1) if pair[0] != pair[1]
     )
-    return f"column {column} of the header: expected {shown(name)}, found {shown(result)}"
+    return f"column {column} of the header: expected {shown(name)}, found {shown(actual)}"
 
 
 def first_record(part: Part, dialect: CsvDialect, data: bytes, *, is_whole: bool) -> list[str] | None:

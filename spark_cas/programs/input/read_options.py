@@ -40,13 +40,13 @@ class ReadOptions:
         known = {name.lower(): name for name in names}
         known |= {other.lower(): name for other, name in (other_names or {}).items()}
         self._values: dict[str, str] = {}
-        for values, value in options.items():
-            name = known.get(values.lower())
+        for option, value in options.items():
+            name = known.get(option.lower())
             if name is None:
                 honoured = ", ".join(sorted([*names, *(other_names or {})]))
-                raise UsageError(f"read option {values}: not known for this format; expected one of {honoured}.")
+                raise UsageError(f"read option {option}: not known for this format; expected one of {honoured}.")
             if self._values.setdefault(name, value) != value:
-                raise UsageError(f"read option {values}: given twice, with different values.")
+                raise UsageError(f"read option {option}: occurs twice, with different values.")
 
     def text(self, name: str, default: str) -> str:
         """Return the value of an option."""
