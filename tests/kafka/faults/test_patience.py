@@ -369,7 +369,7 @@ def test_long_stall_is_reported_and_nothing_is_visible(own_broker, monkeypatch, 
         own_broker.freeze()
         try:
             began = time.monotonic()
-            with pytest.raises(StorageError, match="Nothing of this chunk is in the log"):
+            with pytest.raises(StorageError, match="No row of this chunk is in the log"):
                 job.append(table_of("bc"))
             assert time.monotonic() - began < 3 * spec.patience_seconds
         finally:
