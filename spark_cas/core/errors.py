@@ -430,7 +430,7 @@ def error_from_line(kind: str, line: str) -> ConditionalLogError:
     """Return the error of this kind from the rest of its text. Raises ValueError if there is no such kind."""
     error, (message, _, last) = ERRORS_BY_KIND[ErrorKind(kind)], line.rpartition(" ")
     if last.startswith("{"):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             fields = json.loads(last, object_pairs_hook=_with_numbers)
             if fields.keys() <= Fields.__annotations__.keys():
                 return error(message, **fields)
@@ -442,8 +442,11 @@ def _error_of(result: re.Match[str] | None) -> ConditionalLogError | None:
 
 
 def _with_numbers(pairs: list[tuple[str, Any]]) -> dict[str | int, Any]:
-    """Return the entries of a JSON object. Keys that are partitions are numbers."""
-    return {int(key) if re.fullmatch("0|[1-9][0-9]*", key) else key: value for key, value in pairs}
+    """Return the entries of a JSON object. Keys that are partitions are numbers; a topic has an object as value."""
+    return {
+        int(key) if not isinstance(value, dict) and re.fullmatch("0|[1-9][0-9]*", key) else key: value
+        for key, value in pairs
+    }
 
 
 def has_traceback(text: str) -> bool:

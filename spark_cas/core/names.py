@@ -13,7 +13,7 @@ def check_name(name: str, subject: str) -> str:
 
     Args:
         name: The name to check.
-        what: A description of the name, for the error.
+        subject: A description of the name, for the error.
     """
     if _NAME.fullmatch(name) is None or name in (".", ".."):
         raise OptionError(

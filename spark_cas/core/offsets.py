@@ -43,7 +43,7 @@ class OffsetRange:
 
 
 def outside(offsets: OffsetRange, used: Iterable[tuple[int, int]]) -> Iterator[OffsetRange]:
-    """Yield the parts of a range outside the ranges in ``taken``, which are half-open and sorted by offset."""
+    """Yield the parts of a range outside the ranges in ``used``, which are half-open and sorted by offset."""
     at = offsets.base_offset
     for base, end in used:
         if at < min(base, offsets.end_offset):

@@ -194,13 +194,13 @@ class _Keys:
     ) -> None:
         """Feed the whole words of every key into its state, in place.
 
-        A step over few long keys wastes its fixed cost, so ``rest`` processes the last few keys one by one. A single
-        huge key among short ones then costs only its own bytes.
+        A step over few long keys wastes its fixed cost, so ``remaining`` processes the last few keys one by one. A
+        single huge key among short ones then costs only its own bytes.
 
         Args:
             state: The state of each key.
             step: Takes the states of many keys and one word of each.
-            rest: Takes the state of one key and all of its remaining words.
+            remaining: Takes the state of one key and all of its remaining words.
         """
         counts = self.lengths // 4
         ascending = counts[::-1]

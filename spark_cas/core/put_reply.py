@@ -44,7 +44,7 @@ def judge_put(reply: PutReply, result: Existing) -> PutVerdict:
 
     Args:
         reply: The response of the store.
-        found: The object under the name, as read back. Ignored if the reply is `PutReply.CREATED`.
+        result: The object under the name, as read back. Ignored if the reply is `PutReply.CREATED`.
     """
     if reply is PutReply.CREATED:
         return PutVerdict.APPENDED

@@ -13,4 +13,4 @@ _LOG = logging.getLogger("spark_cas")
 @cache
 def log_unused(accelerator: str, reason: str) -> None:
     """Log that an accelerator is not used, once in a process for each reason."""
-    _LOG.info("%s: %s. This costs time, and changes no result.", accelerator, reason)
+    _LOG.info("%s: %s. This costs time.", accelerator, reason)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
-from spark_cas.core.errors import ConditionalLogError, OptionError
+from spark_cas.core.errors import ConditionalLogError, Fields, OptionError
 from spark_cas.options.option import one_topic
 from spark_cas.options.parse import RouteOptions, WriteOptions
 from spark_cas.options.table import SERVERS
@@ -78,13 +78,19 @@ def of_topic(topic: str) -> Iterator[None]:
 
 
 def error_of_topics(errors: Mapping[str, ConditionalLogError]) -> ConditionalLogError:
-    """Return the first of these errors, with the messages of all. Rows and offsets are by topic, then partition."""
+    """Return the first of these errors, with the messages of all. Rows and offsets are by topic, then partition.
+
+    Other fields are those of the first error, and are missing if there are several.
+    """
     first = next(iter(errors.values()))
     messages = [f"[{error.kind}] topic {topic}: {error.message}" for topic, error in errors.items()]
     message = " ".join(messages).removeprefix(f"[{first.kind}] ")
     rows = {topic: error.appended_rows for topic, error in errors.items() if error.appended_rows is not None}
     offsets = {topic: error.next_offsets for topic, error in errors.items() if error.next_offsets is not None}
-    return first.with_message(message, appended_rows=rows or None, next_offsets=offsets or None)
+    several: Fields = {"appended_rows": rows or None, "next_offsets": offsets or None}
+    if len(errors) > 1:
+        several |= {"partition": None, "row": None, "offset": None, "expected_offset": None, "actual_offset": None}
+    return first.with_message(message, **several)
 
 
 def _check_name(topic: str) -> None:

@@ -14,7 +14,8 @@ def stream_from_jvm() -> Stream | None:
     calling frames for a value of its type. In pyspark 4.2 and 4.3, the frames up to the worker's main function have
     no other value of this type.
 
-    The end of the input (decision 0003) and an accelerator use it. Both work without it.
+    The end of the input (decision 0003) and an accelerator use it. Without it, the accelerator is off, and a write
+    that needs the end of the input raises SparkSetupError.
     """
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - there is no other way
     while frame is not None:

@@ -286,7 +286,7 @@ def test_next_claim_uses_the_topic_metadata_of_an_append(broker, topic, monkeypa
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
         job = JobWriter(log, plan)
         job.must_append("a")
-        monkeypatch.setattr(log._admin, "_told", {})
+        monkeypatch.setattr(log._admin, "_topics", {})
         job.must_append("b")
         assert log._admin.cached_topic(topic) == (plan.log_id, 1)
 

@@ -53,7 +53,7 @@ def test_an_open_transaction_holds_up_its_partition_alone(spark, broker, tmp_pat
         await_values(stream, query, ["a", "b", "later", "open"])
     send(broker, topic, 1, "c")
     assert stream.run() == [1]
-    assert stream.values() == ["a", "b", "later", "c", "open"]
+    assert stream.values() == ["a", "b", "c", "later", "open"]
 
 
 def test_with_isolation_load_nothing_is_new_until_all_of_it_is_decided(broker, caplog):

@@ -207,7 +207,7 @@ def refused_batch(log: Backend, job: str, batch: Batch, refusal: ConditionalLogE
         ledger = log.progress_of(range(log.layout().partitions), job)
     except ConditionalLogError:
         ledger = None
-    return refusal.with_message(f"{refusal.message} {batch_text(batch, ledger)}")
+    return refusal.with_message(f"{refusal.message} {batch_text(batch, ledger)}", next_offsets=None)
 
 
 def _require_all(log: Backend, plan: Plan, batch: Batch, results: Sequence[PartitionResult]) -> None:

@@ -39,7 +39,7 @@ def refuse_second_task(partition: int, own: str, other: str | None) -> None:
 
     Args:
         partition: The partition.
-        mine: The name of this task, ``run/number``.
+        own: The name of this task, ``run/number``.
         other: The name of the other task; None if it is not known.
     """
     run = own.rpartition("/")[0]
@@ -72,7 +72,7 @@ def await_other(
         missing: Returns whether rows have to be appended after a ledger entry. If a record of another job is at their
             offset, no writer can append them, and the wait ends.
         wait_seconds: The maximum time without progress, in seconds.
-        seen: Called with each ledger entry; its errors end the wait.
+        known: Called with each ledger entry; its errors end the wait.
 
     Raises:
         ConflictError: A record of another job is at the offset of the missing rows.

@@ -24,8 +24,8 @@ def confirmed(
 
     Args:
         log: The log.
-        found: The first result of each partition.
-        look: Reads the given partitions and returns new results.
+        result: The first result of each partition.
+        read: Reads the given partitions and returns new results.
     """
     result = dict(result)
     for pause in _PAUSES:

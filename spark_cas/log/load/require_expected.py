@@ -198,7 +198,7 @@ def mismatches_now(
 def _mismatch(
     log: Backend, partition: int, expected: int, bounds: Bounds, progress: Progress | None
 ) -> Mismatch | None:
-    """Call `_look`, and retry once with new bounds if a stale leader reports an end below ``bounds``."""
+    """Call `_mismatch_at`, and retry once with new bounds if a stale leader reports an end below ``bounds``."""
     try:
         return _mismatch_at(log, partition, expected, bounds, progress)
     except ValueError:

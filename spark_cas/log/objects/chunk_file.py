@@ -157,7 +157,7 @@ def decode_header(end: memoryview, subject: str) -> StoredChunk:
 
     Args:
         end: the end of the file
-        what: the name of the chunk for error messages
+        subject: the name of the chunk for error messages
 
     Raises:
         ChunkDamagedError: if the footer or the checksum of the header is invalid
@@ -194,7 +194,7 @@ def decode(data: memoryview, subject: str, columns: tuple[str, ...]) -> tuple[St
 
     Args:
         data: the file
-        what: the name of the chunk for error messages
+        subject: the name of the chunk for error messages
         columns: the columns of `RECORDS` to return
 
     Raises:

@@ -21,7 +21,7 @@ def decode(data: bytes | memoryview, subject: str) -> dict[str, Any]:
 
     Args:
         data: the document
-        what: the name of the document for error messages
+        subject: the name of the document for error messages
 
     Raises:
         FormatError: if the document is corrupt, or a newer version wrote it

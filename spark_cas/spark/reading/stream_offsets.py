@@ -226,7 +226,7 @@ def _check_log(topic: str, before: LogOffsets, now: LogState | None, *, fail_on_
 
 
 def _with_absent(start: StreamOffsets, result: StreamOffsets) -> StreamOffsets:
-    """Return ``found``, with the offsets at the start for topics and partitions that it lacks."""
+    """Return ``result``, with the offsets at the start for topics and partitions that it lacks."""
     current_or_previous = {
         topic: replace(log, offsets=start.logs[topic].offsets | log.offsets) if topic in start.logs else log
         for topic, log in result.logs.items()

@@ -417,11 +417,12 @@ def with_job_state(
 ) -> ConditionalLogError:
     """Return the error of the tasks with the state of the job (`refused_as_a_whole`).
 
-    ``with_rows`` can extend that error. If the log cannot be read, return the error of the tasks unchanged.
+    ``with_rows`` can extend that error. If the log cannot be read, return the error of the tasks. It has no next
+    offsets, because those of other partitions are not known.
     """
     try:
         with planned_log(spec, plan.log_id) as log:
             whole = refused_as_a_whole(log, plan, refusal, partitions_of_rejected(messages))
             return whole if with_rows is None else with_rows(log, whole, messages)
     except ConditionalLogError:
-        return refusal
+        return refusal.with_message(refusal.message, next_offsets=None)

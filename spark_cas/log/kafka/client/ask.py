@@ -25,7 +25,7 @@ def confirming_read(admin: Admin, doing: str) -> ConfirmingRead:
 
 
 def read_confirmed(admin: Admin, topic: str, read: Callable[[], Answer], *, made: bool = False) -> Answer:
-    """Return the result of ``look``, and retry if a broker with stale metadata does not know the topic.
+    """Return the result of ``read``, and retry if a broker with stale metadata does not know the topic.
 
     Metadata is probably stale if this client has already seen the topic, or if the caller knows it was ``made``. A
     broker that answered late may have stalled since before the topic was created.

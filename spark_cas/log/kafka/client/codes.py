@@ -212,7 +212,8 @@ _BROKEN = frozenset(
 def passes(code: int, *, reached: bool) -> bool:
     """Return whether an error is transient, so that a retry can succeed.
 
-    ``met`` is whether the brokers have answered before. If not, a failure to connect is treated as a wrong address.
+    ``reached`` is whether the brokers have answered before. If not, a failure to connect is treated as a wrong
+    address.
     """
     return code in PASSING | TIMED_OUT | _BUSY or (reached and code in _BROKEN)
 

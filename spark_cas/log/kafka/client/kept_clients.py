@@ -61,7 +61,7 @@ class ClientSet:
     def cached(self, subject: str, read: Callable[[], Value]) -> Value:
         """Return the cached result of a request if it is at most a minute old.
 
-        Otherwise call ``look`` and cache its result.
+        Otherwise call ``read`` and cache its result.
 
         Use it only for values that the append itself verifies, or that are refreshed on every use.
         """

@@ -57,7 +57,7 @@ def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float, known: int
         admin: The client.
         at: The partition.
         timeout_seconds: How long to wait for open transactions.
-        seen: An end offset known from elsewhere. The bounds reach at least to it.
+        known: An end offset known from elsewhere. The bounds reach at least to it.
 
     Raises:
         UndecidedError: A transaction is still open after the timeout.

@@ -24,7 +24,7 @@ _READ_SHARE = 0.5
 
 
 class GroupMetadata:
-    """The texts of one group, read by its consumer. ``what`` names them at the beginning of errors.
+    """The texts of one group, read by its consumer. ``subject`` names them at the beginning of errors.
 
     The admin client is not used: librdkafka (2.16) crashes the process if the coordinator of a group has just moved.
     """

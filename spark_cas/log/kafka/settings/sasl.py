@@ -38,7 +38,7 @@ def sasl_settings(values: Mapping[str, str]) -> dict[str, str]:
     """Return the credentials under librdkafka's names.
 
     Args:
-        given: Settings under Java's names, none of them blank. Only those in ``SASL_NAMES`` are read. A password may
+        values: Settings under Java's names, none of them blank. Only those in ``SASL_NAMES`` are read. A password may
             be a reference such as ``env:NAME``, and stays one.
 
     Raises:

@@ -25,7 +25,7 @@ def tls_settings(values: Mapping[str, str]) -> dict[str, str]:
     """Return the trusted authorities, and the client's certificate and key, under librdkafka's names.
 
     Args:
-        given: Settings under Java's names, none of them blank. Only those in ``TLS_NAMES`` are read. Passwords and
+        values: Settings under Java's names, none of them blank. Only those in ``TLS_NAMES`` are read. Passwords and
             PEM texts may be references such as ``env:NAME``, and stay references.
 
     Raises:
