@@ -48,9 +48,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _EPILOG = """\
-exit codes: 0 complete, also if an earlier run completed the job; 1 failed, run it again; 2 usage;
-3 rejected by a condition; 4 the input changed; 5 the job has other rows than its files; 130 interrupted, the same
-command resumes.
+exit codes: 0 complete, by this or an earlier run; 1 failed, run it again; 2 usage; 3 rejected by a condition;
+4 the input changed; 5 the job has other rows than its files; 130 interrupted, the same command resumes.
 A load that is not exactly once (option idempotence) does not resume: a rerun appends all rows again.
 The last line on stdout is the result as JSON.
 """
