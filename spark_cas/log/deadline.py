@@ -148,14 +148,14 @@ class ConfirmingRead(Wait):
     process is suspended: a read shows only the state before it. Outer deadlines therefore do not apply.
     """
 
-    _read_outcomes: float | None = None
+    _read_at: float | None = None
 
     def again(self, why: str) -> bool:
         """Pause as `Wait` does; return False if the last read started after the time."""
-        if self._read_outcomes is None:
+        if self._read_at is None:
             self._deadline = _Deadline(time.monotonic() + self._seconds)
-        elif self._read_outcomes >= self._deadline.at:
+        elif self._read_at >= self._deadline.at:
             return False
         super().again(why)
-        self._read_outcomes = time.monotonic()
+        self._read_at = time.monotonic()
         return True

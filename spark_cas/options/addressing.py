@@ -59,14 +59,14 @@ def selection_of(path: str | None, servers: str | None, named: Named) -> Selecti
     Raises:
         OptionError: The options are incomplete or contradict each other.
     """
-    values = named.option_name()
+    option = named.option_name()
     if path is not None:
-        return _at_path_of(path, servers, values, named)
+        return _at_path_of(path, servers, option, named)
     if servers is None:
-        if values is not None:
-            raise OptionError(f"the option {values} needs the option kafka.bootstrap.servers. {_BOTH_WAYS}")
+        if option is not None:
+            raise OptionError(f"the option {option} needs the option kafka.bootstrap.servers. {_BOTH_WAYS}")
         return None
-    if values is None:
+    if option is None:
         raise OptionError(
             "the option kafka.bootstrap.servers needs a topic. Add option('topic', 'flights'), or for a read "
             "subscribe, subscribePattern or assign. Only a batch write can use the topics in the column topic of its "
@@ -77,15 +77,15 @@ def selection_of(path: str | None, servers: str | None, named: Named) -> Selecti
     return Selection(specs[0], topics, named.subscribe_pattern, named.assign or ())
 
 
-def _at_path_of(path: str, servers: str | None, values: str | None, named: Named) -> Selection:
+def _at_path_of(path: str, servers: str | None, option: str | None, named: Named) -> Selection:
     """Return the log at a path, of which ``assign`` may select some partitions."""
-    if values == "subscribePattern":
+    if option == "subscribePattern":
         raise OptionError(
             "the options path and subscribePattern cannot be combined, because a path is one log. Load each path and "
             "union the DataFrames, or use kafka.bootstrap.servers instead of the path."
         )
-    if servers is not None or values not in (None, "assign"):
-        other = values if servers is None else "kafka.bootstrap.servers"
+    if servers is not None or option not in (None, "assign"):
+        other = option if servers is None else "kafka.bootstrap.servers"
         raise OptionError(f"the options path and {other} cannot be combined: each names a log. {_BOTH_WAYS}")
     spec = _at_path(path)
     if named.topics() not in ((), (spec.topic,)):
