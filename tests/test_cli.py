@@ -83,6 +83,9 @@ def test_options_may_precede_the_log(log):
     [
         ["read", "log", "--log-options=kafka.sasl.password=hunter2"],
         ["read", "log", "kafka.sasl.password=hunter2"],
+        ["read", "log", "--json=hunter2"],
+        ["read", "log", "--log-options=kafka.sasl.password=hunter2\n'hunter2"],
+        ["read", "log", "--log-options=a", "--log-options=ahunter2", "kafka.sasl.password=ah"],
         ["--log-option", "kafka.sasl.password=hunter2 too", "read", "log"],
         ["load", "--log-options", "kafka.sasl.password=hunter2"],
     ],

@@ -124,7 +124,7 @@ def _add_forget(program: CommandLine) -> None:
     forget.add_argument(
         "--older-than",
         metavar="DURATION",
-        help="in place of JOB: all jobs that were completed at least this long ago, such as 90d",
+        help="replaces JOB: all jobs that were completed at least this long ago, such as 90d",
     )
     forget.add_argument(
         "--force", action="store_true", help="also a job that is not complete, or that ended within the last hour"

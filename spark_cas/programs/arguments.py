@@ -1,7 +1,7 @@
 """Arguments that the programs share: the log, the input, and the records that its rows become."""
 
 import argparse
-import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -92,13 +92,35 @@ class LoadRequest:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors contain no value of an option, which may be secret."""
+    """A parser whose errors contain no text after the first equals sign of an argument, because it may be secret."""
+
+    _values: frozenset[str] = frozenset()
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parse arguments, or print usage and exit with 2."""
+        self._hide_values_of(args)
+        return super().parse_args(args, namespace)
+
+    def parse_intermixed_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parse arguments of which optional ones may be between positional ones, as `parse_args` does."""
+        self._hide_values_of(args)
+        return super().parse_intermixed_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print usage and the message, and exit with 2."""
-        if "unrecognized arguments: " in message or "invalid choice: " in message:
-            message = re.sub(r"=.*", "=...", message, flags=re.DOTALL)
+        # The longest value is first, because it may begin with another one.
+        for value in sorted(self._values, key=len, reverse=True):
+            message = message.replace(f"={value}", "=...").replace(f"={repr(value)[1:-1]}", "=...")
+            message = message.replace(repr(value), "'...'")
         super().error(message)
+
+    def _hide_values_of(self, args: Sequence[str] | None) -> None:
+        values = (each.partition("=")[2] for each in (sys.argv[1:] if args is None else args))
+        self._values = frozenset(filter(None, values))
 
 
 def parser_of(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
@@ -129,7 +151,7 @@ def add_log(group: Group) -> None:
 def add_topic(group: Group, log: str) -> None:
     """Add ``--bootstrap-servers`` and ``--topic``, which replace the argument ``log``."""
     group.add_argument(
-        "--bootstrap-servers", metavar="HOST:PORT", help=f"in place of {log}: brokers, several separated by commas"
+        "--bootstrap-servers", metavar="HOST:PORT", help=f"replaces {log}: brokers, several separated by commas"
     )
     group.add_argument("--topic", metavar="NAME", help="the topic of these brokers that is the log")
 
@@ -192,7 +214,7 @@ def add_input(group: Group) -> None:
         metavar="PATH",
         help="files, folders or patterns; a folder is read recursively without names that begin with _ or .",
     )
-    source.add_argument("--query", metavar="SQL", help="load the rows of a query in place of files")
+    source.add_argument("--query", metavar="SQL", help="load the rows of a query instead of files")
     group.add_argument("--format", choices=_ALL_FORMATS, help="default: by the suffix of --input")
     group.add_argument("--schema", metavar="DDL", help="columns of csv or json, such as 'id BIGINT, name STRING'")
     add_options(

@@ -42,7 +42,14 @@ from spark_cas.programs.load_report import (
     failed_report,
     rows_now,
 )
-from spark_cas.programs.program import message_console, print_error, print_line, print_result, stop_session
+from spark_cas.programs.program import (
+    StartSession,
+    message_console,
+    print_error,
+    print_line,
+    print_result,
+    stop_session,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,7 +121,7 @@ def _request_of(arguments: argparse.Namespace) -> LoadRequest:
     )
 
 
-def main(argv: Sequence[str], prog: str, start_session: Callable[[bool], "SparkSession"]) -> int:
+def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     """Run a bulk load from its command line and return the exit code.
 
     The program prints the result on stderr, and as JSON in the last line of stdout. (spark-submit prints the stderr

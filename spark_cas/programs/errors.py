@@ -126,7 +126,7 @@ def in_short(error: BaseException) -> str:
 def _java_causes(error: Exception) -> Iterator[tuple[str, str]]:
     """Yield the class and message of a JVM error and of each of its causes. Yield nothing for other errors."""
     link: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    with suppress(Exception):  # the JVM may be gone
+    with suppress(Exception):  # the JVM may have ended
         while link is not None:
             yield link.getClass().getSimpleName(), link.getMessage() or ""
             link = link.getCause()

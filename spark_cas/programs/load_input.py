@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _OWN_COLUMN = re.compile(r", `_input_\w+`")
 """A column of the load itself, in a list of suggestions."""
 _STAR = re.compile(r"[(,]\s*(?:\w+\s*\.\s*)?\*\s*[,)]")
-"""An argument that stands for all columns."""
+"""An argument that represents all columns."""
 _NO_STAR = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)
 """Literals, quoted names, and the count of rows."""
 _DIRECTION = re.compile(r"(?P<expression>.+?)\s+(?P<direction>asc|desc)\s*", re.IGNORECASE | re.DOTALL)

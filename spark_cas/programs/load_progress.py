@@ -17,6 +17,7 @@ from spark_cas.log.deadline import within
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.atomic_load import with_group
 from spark_cas.log.open import AnySpec, open_log, with_short_timeout
+from spark_cas.programs.program import print_line
 from spark_cas.spark.jvm import java_context
 
 if TYPE_CHECKING:
@@ -324,7 +325,7 @@ class _Bar:
             SpinnerColumn(),
             TextColumn("{task.description:<9}"),
             BarColumn(bar_width=30),
-            TextColumn("{task.fields[words]}"),
+            TextColumn("{task.fields[words]}", markup=False),
             console=console,
             transient=True,
         )
@@ -358,7 +359,7 @@ class _Lines:
         if snapshot.phase is self._phase and now - self._printed_at < pause:
             return
         self._phase, self._printed_at = snapshot.phase, now
-        self._console.print(f"{snapshot.phase.value}: {describe(snapshot)}", highlight=False, soft_wrap=True)
+        print_line(self._console, f"{snapshot.phase.value}: {describe(snapshot)}")
 
     def close(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""What the programs share at run time: the Spark session, messages on stderr, and the result on stdout."""
+"""Shared parts of the programs at run time: the Spark session, messages on stderr, and the result on stdout."""
 
 import json
 import logging

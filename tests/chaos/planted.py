@@ -37,7 +37,7 @@ def planted_defects() -> list[Planted]:
     return listed(Planted, Path(__file__).with_name("defects.toml"))
 
 
-def as_read_by(each: Planted, tree: Path) -> tuple[int, str] | None:
+def detecting_seed(each: Planted, tree: Path) -> tuple[int, str] | None:
     """Return the first seed that detects the defect, and the last violation it printed; None if no seed does."""
     for seed in range(1, each.seeds + 1):
         with planted(each, tree) as environment, tempfile.TemporaryDirectory() as folder:
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
     unseen = 0
     with copied_tree() as tree:
         for each in planned:
-            found = as_read_by(each, tree)
+            found = detecting_seed(each, tree)
             unseen += found is None
             told = f"not within {each.seeds} seeds" if found is None else f"by seed {found[0]}: {found[1]}"
             word = "UNSEEN" if found is None else "seen  "

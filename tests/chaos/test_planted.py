@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.chaos.planted import Planted, as_read_by, planted_defects
+from tests.chaos.planted import Planted, detecting_seed, planted_defects
 from tests.mutants.planting import ROOT, copied_tree
 
 MOST = 30
@@ -29,4 +29,4 @@ def test_each_defect_can_be_planted():
 @pytest.mark.parametrize("defect", list(rows()))
 def test_chaos_sees(defect: Planted):
     with copied_tree() as tree:
-        assert as_read_by(defect, tree) is not None
+        assert detecting_seed(defect, tree) is not None

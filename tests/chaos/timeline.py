@@ -25,7 +25,7 @@ text {{ font: 12px sans-serif }} rect:hover {{ stroke: #000 }} li {{ white-space
 b {{ padding: 0 .5em; color: #fff }}
 </style>
 <h1>{title}</h1>
-<p>{told}</p>
+<p>{verdict}</p>
 <p><b style="background:{ok}">ok</b> <b style="background:{fail}">definitely rejected</b>
 <b style="background:{unknown}">unknown outcome, or no result</b> <b style="background:{band}">a fault</b>
 Move the mouse over a bar to show the operation and its result.{left_out}</p>
@@ -52,7 +52,7 @@ def page(outcome: Outcome) -> str:
     hidden = len(outcome.history) - len(faults) - len(operations)
     return _PAGE.format(
         title=f"chaos on {outcome.backend}, seed {outcome.seed}",
-        told=escape("violations" if outcome.violations else "no violation"),
+        verdict=escape("violations" if outcome.violations else "no violation"),
         ok=_COLOURS[OK],
         fail=_COLOURS[FAIL],
         unknown=_UNKNOWN,
@@ -86,16 +86,16 @@ def _bar(each: Operation, rows: Sequence[str], begin: int, end: int, height: int
     width = max(2.0, (until - each.start_ns) / 1e9 * _PIXELS_PER_SECOND)
     row = rows.index(str(each.arguments["kind"]) if is_fault else each.process)
     colour = _BAND if is_fault else _COLOURS.get(each.outcome, _UNKNOWN)
-    told = escape(f"{each.name} {_asked(each)} -> {each.outcome} {_told(each)}")
+    description = escape(f"{each.name} {_request(each)} -> {each.outcome} {_result(each)}")
     y = _TOP + _ROW * row
     band = f'<path d="M{left:.1f} 24h{width:.1f}V{height}h-{width:.1f}z" fill="{_BAND}" opacity=".07"/>'
     return (
         f'{band if is_fault else ""}<rect x="{left:.1f}" y="{y}" width="{width:.1f}" height="{_BAR}" fill="{colour}">'
-        f"<title>{told}</title></rect>"
+        f"<title>{description}</title></rect>"
     )
 
 
-def _asked(each: Operation) -> str:
+def _request(each: Operation) -> str:
     if "steps" in each.arguments:
         return str(each.arguments["steps"])
     if "records" not in each.arguments:
@@ -104,5 +104,5 @@ def _asked(each: Operation) -> str:
     return f"{each.arguments['job']}, records {sizes}, expected {each.arguments['expected']}"
 
 
-def _told(each: Operation) -> str:
+def _result(each: Operation) -> str:
     return str({name: value for name, value in each.result.items() if name != "told"})

@@ -10,14 +10,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 
 from tests.kafka.clients import SECONDS, offset_of
 
-LogStates = list[tuple[int, str]]
+ReadRecords = list[tuple[int, str]]
 """Offsets and values, in the order in which a reader got them."""
 
 
 @contextmanager
-def reading(address: str, topic: str) -> Iterator[LogStates]:
+def reading(address: str, topic: str) -> Iterator[ReadRecords]:
     """Read the committed records of partition 0 until the context ends and no more records arrive."""
-    seen: LogStates = []
+    seen: ReadRecords = []
     stop = Event()
     consumer = Consumer(
         {

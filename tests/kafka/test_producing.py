@@ -281,16 +281,16 @@ def test_values_are_held_until_they_were_sent(broker, topic, producer, times):
 
 
 def test_values_are_let_go_of_once_they_were_sent(topic, producer):
-    def stable_ends():
+    def queue_is_empty():
         producer.client.poll(0)  # the client may log a line after the last report
         return not len(producer.client)
 
     send(producer, topic, records({"value": b"first"}))
-    wait_until(stable_ends, SECONDS, lambda: "the queue is not empty")
+    wait_until(queue_is_empty, SECONDS, lambda: "the queue is not empty")
     before = pa.total_allocated_bytes()
     producer.begin()
     send(producer, topic, records(*({"value": bytes(1_000)} for _ in range(1_000))))
-    wait_until(stable_ends, SECONDS, lambda: "the queue is not empty")
+    wait_until(queue_is_empty, SECONDS, lambda: "the queue is not empty")
     assert pa.total_allocated_bytes() == before
 
 

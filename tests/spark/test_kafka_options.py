@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_cas.core.errors import OptionError
+from spark_cas.core.errors import ConflictError, OptionError, error_from_text
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import Layout
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
@@ -13,7 +13,7 @@ from spark_cas.options.parse import check_read, parse_read, parse_route, parse_w
 from spark_cas.options.read_range import ReadLimit, ReadRange
 from spark_cas.options.read_tasks import Splitting
 from spark_cas.options.selection import Selection
-from spark_cas.options.several_topics import names_no_topic, parsed_by_topic
+from spark_cas.options.several_topics import error_of_topics, names_no_topic, parsed_by_topic
 from spark_cas.options.topic_partitions import TopicPartition
 
 TOPIC = {"kafka.bootstrap.servers": "a:9092,b:9092", "topic": "flights"}
@@ -55,6 +55,15 @@ def test_brokers_and_topic_are_an_address():
     assert parse_write({**TOPIC, "kafka.bootstrap.servers": " a:9092 , b:9092,"}).spec == spec
     subscribed = {"kafka.bootstrap.servers": "a:9092,b:9092", "subscribe": "flights"}
     assert parse_read(subscribed).selection == parse_read(TOPIC).selection == Selection(spec, ("flights",))
+
+
+def test_error_of_several_topics_has_offsets_by_topic():
+    one = ConflictError("x", partition=1, actual_offset=3, next_offsets={1: 3})
+    other = ConflictError("y", partition=0, actual_offset=4, next_offsets={0: 4})
+    assert error_of_topics({"2024": one}).fields == {**one.fields, "next_offsets": {"2024": {1: 3}}}
+    error = error_from_text(str(error_of_topics({"2024": one, "b": other})))
+    assert error is not None
+    assert error.fields == {"next_offsets": {"2024": {1: 3}, "b": {0: 4}}}
 
 
 def test_every_option_of_a_topic_is_read():

@@ -388,6 +388,16 @@ def test_log_missing_on_a_worker_is_reported_as_not_shared(plan, run, path, set_
     assert keys(path, 0) == []
 
 
+def test_next_offsets_of_one_task_are_not_those_of_the_job(plan, path, set_timing):
+    """If the driver cannot read the log, it does not know the other partitions."""
+    set_timing(planned_log=0.1)
+    task = plan(partitions="2").task
+    conflict = ConflictError("x", partition=0, actual_offset=3, next_offsets={0: 3})
+    shutil.rmtree(path)
+    error = write_module.with_job_state(task.spec, task.plan, conflict, [])
+    assert (type(error), error.fields) == (ConflictError, {"partition": 0, "actual_offset": 3})
+
+
 @pytest.mark.parametrize("raised", [FencedError("x"), UnknownOutcomeError("x"), StorageError("x")])
 def test_retryable_error_is_raised(plan, run_task, monkeypatch, raised):
     def failing(*_args, **_kwargs):

@@ -9,10 +9,11 @@ from urllib.parse import urlsplit
 from key_value_store.http.exchange import Reply
 from key_value_store.http.wire import ABSENT, READ_HEADER, host_and_port, version_of_tag
 from spark_cas.core.errors import (
+    ERRORS_BY_KIND,
+    ErrorKind,
     StorageError,
     UnknownOutcomeError,
     VersionMismatchError,
-    error_from_text,
 )
 
 _DONE = (HTTPStatus.OK, HTTPStatus.CREATED)
@@ -99,7 +100,7 @@ def _has_write_result(reply: Reply) -> bool:
 def _error_verdict(status: int, token: str, message: str, document: dict[str, Any]) -> Verdict:
     if token == VersionMismatchError.kind:
         return Refused(VersionMismatchError(message, actual=document.get("version")))
-    error = error_from_text(f"[{token}] {message}")
+    error = ERRORS_BY_KIND[ErrorKind(token)](message) if token in set(ErrorKind) else None
     if status < HTTPStatus.INTERNAL_SERVER_ERROR:
         return Refused(error or ValueError(message))
     if error is None or isinstance(error, UnknownOutcomeError):

@@ -91,5 +91,5 @@ class RetryingStore:
 
 
 def _retries_exhausted(error: NotNowError, wait: Wait) -> StorageError:
-    requested = f" The request was retried for {wait.waited:.0f} s." if wait.waited >= 1 else ""
-    return StorageError(f"{error.message}{requested}")
+    retried = f" The request was retried for {wait.waited:.0f} s." if wait.waited >= 1 else ""
+    return StorageError(f"{error.message}{retried}")

@@ -259,9 +259,9 @@ def _in_log(topic: str, log: LogState, offsets: Mapping[TopicPartition, int]) ->
 
 
 def _log_to_json(log: LogOffsets) -> dict[str, Any]:
-    message = {"log_id": log.log_id, "layout_epoch": log.layout_epoch, "offsets": _numbers_to_json(log.offsets)}
-    message |= {} if log.begin is None else {"begin": _numbers_to_json(log.begin)}
-    return message | ({"held": [_expansion_to_json(each) for each in log.held]} if log.held else {})
+    fields = {"log_id": log.log_id, "layout_epoch": log.layout_epoch, "offsets": _numbers_to_json(log.offsets)}
+    fields |= {} if log.begin is None else {"begin": _numbers_to_json(log.begin)}
+    return fields | ({"held": [_expansion_to_json(each) for each in log.held]} if log.held else {})
 
 
 def _log_from_json(

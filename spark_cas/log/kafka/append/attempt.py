@@ -104,16 +104,16 @@ class Attempt:
             KafkaException: The instance has no brokers left.
         """
         admin, at, plan, instance = self.checks.admin, self.checks.at, self.claim.plan, self.fence.instance
-        requested_at, message = time.monotonic(), None
+        requested_at, described = time.monotonic(), None
         with suppress(KafkaException), admin.noticing_late():
-            message = instance.describe()
+            described = instance.describe()
         if instance.stranded:
             raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))  # noqa: SLF001 - it is public
-        if message is not None and message[0] == plan.log_id and message[1] >= plan.layout_epoch:
-            admin.cache_topic(requested_at, at.topic, *message)
-            return message[1]
+        if described is not None and described[0] == plan.log_id and described[1] >= plan.layout_epoch:
+            admin.cache_topic(requested_at, at.topic, *described)
+            return described[1]
         partitions = len(require_planned(admin, at.topic, plan.log_id).partitions)
-        if message is None or message[0] == plan.log_id:
+        if described is None or described[0] == plan.log_id:
             return partitions
         # The records may be in either of the two topics.
         return Again("the brokers do not agree which topic has its name")

@@ -148,9 +148,9 @@ class Checks:
         The client of the writer does not report the reason. Another job may have claimed the partition, which is a
         conflict after it appends. Return None if no cause is visible.
         """
-        message = self.overtaken(claim.progress) or self.changed(claim.plan)
-        if message is not None or not chunk.records.num_rows:
-            return message
+        cause = self.overtaken(claim.progress) or self.changed(claim.plan)
+        if cause is not None or not chunk.records.num_rows:
+            return cause
         refusal = self.check(claim, chunk, self.bounds_for(claim, chunk))
         # The new records may belong to the same job, committed after this writer read its ledger entry.
         return self.overtaken(claim.progress) or refusal

@@ -236,9 +236,9 @@ class PartitionWriter:
         does not depend on an offset. The other is a transaction that was open for too long, because the brokers
         report its end by the same error. In neither case can two writers keep fencing each other.
         """
-        message = self._checks.why_fenced(attempt.claim, attempt.chunk)
-        if message is not None:
-            return message
+        cause = self._checks.why_fenced(attempt.claim, attempt.chunk)
+        if cause is not None:
+            return cause
         if not attempt.chunk.records.num_rows:
             return Again("another writer claimed the partition")
         return Again(OPEN_FOR_TOO_LONG) if timed_out else Fenced(None)

@@ -342,8 +342,8 @@ class TransactionalProducer:
         try:
             with self.watched():
                 self.client.begin_transaction()
-        except KafkaException as message:
-            cause: KafkaError = message.args[0]
+        except KafkaException as raised:
+            cause: KafkaError = raised.args[0]
             return error if cause.code() in _ELSE_BUSY else cause
         return error
 
