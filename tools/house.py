@@ -37,7 +37,7 @@ def figures() -> list[Figure]:
     """Measure the committed files of the package."""
     files = {path: (ROOT / path).read_text() for path in _listed(f"{PACKAGE}/*.py")}
     trees = {path: ast.parse(text) for path, text in files.items()}
-    rooms, arrows = _rooms_and_arrows(trees)
+    parts, imports = _parts_and_imports(trees)
     names = defaultdict(set)
     for path in files:
         if Path(path).stem not in {"__init__", "__main__"}:
@@ -51,9 +51,9 @@ def figures() -> list[Figure]:
         Figure("documented options of our own", len(_own_options()), 36),
         Figure("time constants", sum(1 for tree in trees.values() for _ in _time_constants(tree)), 40),
         Figure("files that know stale leaders", sum(bool(_STALE.search(text)) for text in files.values()), 12),
-        Figure(f"rooms of {KAFKA}", len(rooms), 10),
-        Figure(f"arrows of {KAFKA}", len(arrows), 30),
-        Figure(f"arrows of {KAFKA} in both directions", sum((b, a) in arrows for a, b in arrows) // 2, 0),
+        Figure(f"files and folders in {KAFKA}", len(parts), 10),
+        Figure(f"imports between files and folders in {KAFKA}", len(imports), 30),
+        Figure(f"imports in both directions in {KAFKA}", sum((b, a) in imports for a, b in imports) // 2, 0),
         Figure("planted defects", len(_defects()), 60),
         Figure("words of the docs", _words("docs/*.md"), 20_000),
         Figure("words of the decisions", _words("docs/decisions/*.md"), 6_000),
@@ -103,10 +103,10 @@ def _time_constants(tree: ast.Module) -> Iterator[str]:
         yield from (each.id for each in targets if isinstance(each, ast.Name) and _TIME.match(each.id))
 
 
-def _rooms_and_arrows(trees: dict[str, ast.Module]) -> tuple[set[str], set[tuple[str, str]]]:
+def _parts_and_imports(trees: dict[str, ast.Module]) -> tuple[set[str], set[tuple[str, str]]]:
     """Return the direct children of the Kafka backend, and the imports between them."""
-    rooms = {_room(path.removesuffix(".py")) for path in trees if path.startswith(f"{KAFKA}/")} - {"__init__"}
-    arrows = set()
+    parts = {_part(path.removesuffix(".py")) for path in trees if path.startswith(f"{KAFKA}/")} - {"__init__"}
+    imports = set()
     for path, tree in trees.items():
         if not path.startswith(f"{KAFKA}/"):
             continue
@@ -116,11 +116,11 @@ def _rooms_and_arrows(trees: dict[str, ast.Module]) -> tuple[set[str], set[tuple
                 and node.module
                 and node.module.startswith(KAFKA.replace("/", ".") + ".")
             ):
-                arrows.add((_room(path.removesuffix(".py")), _room(node.module.replace(".", "/"))))
-    return rooms, {(a, b) for a, b in arrows if a != b and {a, b} <= rooms}
+                imports.add((_part(path.removesuffix(".py")), _part(node.module.replace(".", "/"))))
+    return parts, {(a, b) for a, b in imports if a != b and {a, b} <= parts}
 
 
-def _room(path: str) -> str:
+def _part(path: str) -> str:
     return path.removeprefix(f"{KAFKA}/").split("/")[0]
 
 
