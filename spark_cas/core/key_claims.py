@@ -1,6 +1,6 @@
 """Expected offsets of keys (KIP-27's other alternative): no newer record of the row's key exists.
 
-docs/conditions.md has the definition with examples.
+docs/condition-key.md has the definition with examples.
 """
 
 import numpy as np
