@@ -257,7 +257,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="How long a load waits for the [load lock](condition-partition.md#two-loads-at-once), such as `30m`. The "
+        doc="How long a load waits for the [load lock](conditions.md#two-loads-at-once), such as `30m`. The "
         "default is `1h`, and `0s` (fail at once) if `expectedOffsets` names offsets.",
     ),
     Option(
