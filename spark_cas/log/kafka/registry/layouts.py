@@ -17,6 +17,7 @@ from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import Layout, Plan
+from spark_cas.core.recorded_fields import INVALID_FIELDS, require_types
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import confirming_read
 from spark_cas.log.kafka.client.error_text import NotPermittedError
@@ -200,23 +201,23 @@ def _json(value: Intent | Expansion) -> str:
 
 def _intent(value: str) -> Intent:
     try:
-        return Intent(**json.loads(value))
-    except (TypeError, ValueError):
+        return require_types(Intent(**json.loads(value)))
+    except INVALID_FIELDS:
         raise _foreign() from None
 
 
 def _expansion(value: str) -> Expansion:
     try:
         fields = json.loads(value)
-        return Expansion(**{**fields, "thresholds": tuple(fields["thresholds"])})
-    except (KeyError, TypeError, ValueError):
+        return require_types(Expansion(**{**fields, "thresholds": tuple(fields["thresholds"])}))
+    except INVALID_FIELDS:
         raise _foreign() from None
 
 
 def _partitioner(value: str) -> Partitioner:
     try:
         return known_partitioner(json.loads(value)["partitioner"])
-    except (KeyError, TypeError, ValueError):
+    except INVALID_FIELDS:
         raise _foreign("the partitioner of a topic") from None
 
 
