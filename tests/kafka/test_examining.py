@@ -169,8 +169,8 @@ def test_weak_setting_of_a_topic_is_found_alone(cluster, config, problem, severi
 def test_registry_that_expires_is_found(cluster):
     place = place_on(cluster.bootstrap)
     name = place.spec.registry_topic
-    made = admin_of(cluster.bootstrap).create_topics([NewTopic(name, 1, config={"retention.ms": "1000000"})])
-    made[name].result(SECONDS)
+    admin = admin_of(cluster.bootstrap)
+    admin.create_topics([NewTopic(name, 1, config={"retention.ms": "1000000"})])[name].result(SECONDS)
     report = place.report()
     assert (report.code, [*report.problems]) == (7, ["REGISTRY_EXPIRES"])
     assert name in only(report.problems["REGISTRY_EXPIRES"])["fix"]
@@ -379,7 +379,8 @@ def test_jobs_of_a_topic_are_listed(place):
 
 
 def test_commands_of_the_page_run(sick, tmp_path):
-    admin_of(sick.bootstrap).create_topics([NewTopic("flights", 1)])["flights"].result(SECONDS)
+    admin = admin_of(sick.bootstrap)
+    admin.create_topics([NewTopic("flights", 1)])["flights"].result(SECONDS)
     with open_log(str(tmp_path / "logs/flights")) as log:
         log.create(1)
     shown = [each.text for each in blocks("docs/doctor.md") if each.language == "sh" and not each.why_not_run]
