@@ -271,6 +271,22 @@ def test_transaction_of_another_producer_needs_exact_ids_and_a_confirmation(plac
     assert committed_values(place.spec.bootstrap_servers, place.spec.topic) == []
 
 
+def test_transaction_that_ends_during_the_requests_does_not_hang(place, later, monkeypatch):
+    from kafka import KafkaAdminClient
+
+    listed = KafkaAdminClient.list_transactions
+    with open_transaction(place.spec, f"other-{place.spec.topic}") as producer:
+
+        def late(client, **filters):
+            producer.commit_transaction(SECONDS)
+            monkeypatch.undo()
+            later(HOUR_MS)
+            return listed(client, **filters)
+
+        monkeypatch.setattr(KafkaAdminClient, "list_transactions", late)
+        assert {*place.report().problems} == {*OF_BROKER} | OF_ONE_BROKER
+
+
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 2), ("", 2)])
 def test_confirmation_on_a_terminal(place, monkeypatch, answer, code):
     with open_transaction(place.spec, f"other-{place.spec.topic}"):
@@ -358,6 +374,15 @@ def test_rights_of_an_abort_are_necessary_and_sufficient(secured, later):
     assert (denied.code, "Alter on the cluster" in denied.err) == (1, True)
     secured.allow([*to_report(topic), Right("Alter", "cluster", "kafka-cluster")])
     assert place.abort(*exact(transaction), "--yes", *login).code == 0
+
+
+def test_missing_right_to_list_transactions_is_a_warning(secured):
+    topic = create_topic(secured.open)
+    kept = [each for each in to_report(topic) if each.operation != "Read"]
+    secured.allow([*kept, on_topic("Describe", topic)])
+    brokers = ["--bootstrap-servers", secured.sasl, "--topic", topic, "--log-option", f"idPrefix={topic}"]
+    finding = only(report_on(*brokers, *options_of(sasl())).problems["TRANSACTIONS_UNREADABLE"])
+    assert (finding["severity"], "lacks an ACL" in finding["meaning"]) == ("warning", True)
 
 
 def test_severity_of_a_transaction_follows_its_timeout(place):

@@ -5,7 +5,7 @@ Nothing here changes the log.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from spark_cas.core.errors import ConditionalLogError, OptionError
+from spark_cas.core.errors import ConditionalLogError, OptionError, StorageError
 from spark_cas.core.finding import Finding, Problem, Severity
 from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.open_transaction import OpenTransaction
@@ -76,7 +76,7 @@ def exact_transaction(
 def _of_transactions(log: Backend, now_ms: int) -> Iterator[Finding]:
     try:
         transactions = log.open_transactions()
-    except OptionError as error:
+    except (OptionError, StorageError) as error:
         yield Finding(Problem.TRANSACTIONS_UNREADABLE, Severity.WARNING, f"log {log.topic}", error.message)
         return
     for each in transactions:
