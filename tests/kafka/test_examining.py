@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import NewTopic, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from spark_cas import open_log
 from spark_cas.core.finding import Severity
@@ -20,7 +20,7 @@ from spark_cas.log.kafka.client.rights import Right, on_topic
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic
 from tests.kafka.raw_records import RawRecord, append_raw
-from tests.kafka.secured import PASSWORD, sasl
+from tests.kafka.secured import PASSWORD, USER, sasl, secured_broker
 from tests.pages import blocks
 from tests.support.loads import TEN, run_job
 from tests.support.planted_problems import (
@@ -360,6 +360,45 @@ def test_transactions_are_listed_over_tls_and_with_sasl(secured):
             assert PASSWORD not in str(report)
         assert "SETTINGS_UNREADABLE" in report.problems
         producer.commit_transaction(SECONDS)
+
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+
+
+def test_transactions_are_listed_with_scram_and_with_a_client_certificate(conf, tmp_path):
+    settings = {
+        "super.users": f"User:ANONYMOUS;User:{USER};User:CN=127.0.0.1",
+        "listener.name.sasl.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.sasl.scram-sha-512.sasl.jaas.config": f"{SCRAM};",
+        "listener.name.tls.ssl.client.auth": "required",
+        "listener.name.tls.ssl.truststore.type": "PEM",
+        "listener.name.tls.ssl.truststore.location": str(tmp_path / "cert.pem"),
+    }
+    scram = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{SCRAM} username="{USER}" password="{PASSWORD}";',
+    }
+    tls = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(tmp_path / "cert.pem"),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(tmp_path / "store.pem"),
+    }
+    with secured_broker(conf, tmp_path, **settings) as secured:
+        admin = admin_of(secured.open)
+        user = UserScramCredentialUpsertion(
+            USER, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), PASSWORD.encode()
+        )
+        admin.alter_user_scram_credentials([user])[USER].result(SECONDS)
+        topic = create_topic(secured.open)
+        with open_transaction(KafkaSpec(secured.open, topic), f"other-{topic}") as producer:
+            for address, given in ((secured.sasl, scram), (secured.tls, tls)):
+                report = report_on("--bootstrap-servers", address, "--topic", topic, *options_of(given))
+                found = only(report.problems["OPEN_TRANSACTION"])
+                assert found["details"]["transactional_id"] == f"other-{topic}"
+            producer.commit_transaction(SECONDS)
 
 
 def test_rights_of_an_abort_are_necessary_and_sufficient(secured, later):
