@@ -85,12 +85,14 @@ def _confirm(question: str) -> None:
 
 
 def _with_address(finding: Finding, arguments: argparse.Namespace) -> Finding:
-    """Return a finding whose fix names the log as the user did, and the brokers."""
+    """Return a finding whose fix names the log as the user did. Other options may be secret."""
     if arguments.bootstrap_servers is None:
         address = shlex.quote(str(arguments.log))
     else:
         brokers = shlex.quote(arguments.bootstrap_servers)
         address = f"--bootstrap-servers {brokers} --topic {shlex.quote(arguments.topic)}"
+    prefixes = [f"{name}={value}" for name, value in arguments.log_option or () if name.lower() == "idprefix"]
+    address = " ".join([address, *(f"--log-option {shlex.quote(each)}" for each in prefixes)])
     words = [address if word == "LOG" else word for word in finding.fix.split(" ")]
     return replace(finding, fix=" ".join(words))
 
