@@ -44,7 +44,7 @@ def spec(broker, topic):
 def rows_of(spec, schema):
     """Return the rows of a read through the data source, as a Spark task gets them."""
     given = parse_read({"kafka.bootstrap.servers": spec.bootstrap_servers, "subscribe": spec.topic})
-    one = RecordsReader(given.selection, given.range, given.splitting, schema)
+    one = RecordsReader(given, schema)
     return pa.Table.from_batches([batch for part in one.partitions() for batch in one.read(part)])
 
 

@@ -19,6 +19,9 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client import ask as asking
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.load.planning import pin_plan
+from spark_cas.options.read_range import ReadRange
+from spark_cas.options.read_tasks import Splitting
+from spark_cas.options.request import ReadRequest
 from spark_cas.options.selection import Selection
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.views import ViewReader
@@ -119,7 +122,7 @@ def test_no_expansion_that_was_recorded_is_of_partitions_that_are_not_there(prox
 
 def test_a_bound_has_every_partition_that_was_added(proxied, proxied_topic, lagging):
     selection = Selection(spec_of(proxied.bootstrap, proxied_topic), (proxied_topic,))
-    reader = ViewReader(selection, "offsets", tuple(OFFSETS.fieldNames()), OFFSETS)
+    reader = ViewReader(ReadRequest(selection, ReadRange(), Splitting(), "offsets"), OFFSETS)
     [found] = [batch for each in reader.partitions() for batch in reader.read(each)]
     assert found.column("partition").to_pylist() == [0, 1]
     lagging.told_old.wait(0)
