@@ -13,6 +13,7 @@ from hypothesis import Phase, settings
 from spark_cas.log import timing
 from spark_cas.log.kafka.accelerators import librdkafka
 from tests.jvms import INTERPRETED, OPTIONS
+from tests.kafka.authenticating import authenticating_broker
 from tools.kafka_broker import KafkaBroker
 from tools.ports import held_ports
 
@@ -81,6 +82,13 @@ def broker(conf):
     """One Kafka broker for all tests. A test that breaks it restarts it."""
     with KafkaBroker(conf) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def authenticating(conf, tmp_path_factory):
+    """A separate broker with a login by each mechanism; see `tests.kafka.authenticating`."""
+    with authenticating_broker(conf, tmp_path_factory.mktemp("authenticating")) as authenticating:
+        yield authenticating
 
 
 @pytest.fixture(scope="module")

@@ -124,6 +124,7 @@ class OptionValues:
             address,
             settings_of(self.merged, KAFKA if address.has_brokers else STORE),
             prefix=self.need("idPrefix", str),
+            token_provider=self.get("tokenProvider", str, explicit=False),
             open_transaction_wait_ms=self.need("openTransactionWaitMs", int),
             transaction_timeout_ms=self.need("transactionTimeoutMs", int),
         )

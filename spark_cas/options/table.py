@@ -271,6 +271,17 @@ OPTIONS: tuple[Option, ...] = (
         "writers of a topic need the same prefix, and its readers if partitions were added or loads are atomic.",
     ),
     Option(
+        "tokenProvider",
+        text,
+        None,
+        EVERYWHERE,
+        per_log=True,
+        kafka_only=True,
+        doc="The function that returns the tokens of `kafka.sasl.mechanism=OAUTHBEARER`, as "
+        "`package.module:function` ([example](authentication.md#tokens-from-a-function)). The driver and the workers "
+        "call it.",
+    ),
+    Option(
         "openTransactionWaitMs",
         whole_number(),
         str(RETRY_TIMEOUT_MS),

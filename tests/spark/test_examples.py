@@ -12,6 +12,7 @@ IN_ORDER = [
     "README.md",
     "docs/pyspark.md",
     "docs/kafka-quickstart.md",
+    "docs/authentication.md",
     "docs/object-store.md",
     "docs/streams.md",
     "docs/without-spark.md",
