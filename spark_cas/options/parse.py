@@ -228,6 +228,7 @@ def _write_options(values: OptionValues, *, stream: bool) -> WriteOptions:
             values.need("maxRecordsPerChunk", int),
             values.need("maxBytesPerChunk", int),
             values.need("maxSecondsPerChunk", float),
+            max_bytes_setting="option maxBytesPerChunk, which is --max-bytes-per-chunk of a bulk load",
         ),
         routed=values.need("routed", bool),
         fenced_retry_wait_ms=values.need("fencedRetryWaitMs", int),
