@@ -10,10 +10,8 @@ import pyarrow.compute as pc
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import ExpectedOffsetError
 from spark_cas.core.outcome import KeyConflict, Truncated
-from spark_cas.core.readable import readable
+from spark_cas.core.readable import readable_key
 from spark_cas.core.row_claims import explicit_claims
-
-_LONGEST_KEY = 60
 
 
 def check_keys(keys: pa.Array, claims: pa.Array, first_row: int) -> None:
@@ -67,10 +65,9 @@ class KeyClaims:
         expected = int(self._expected[at])
         if expected > end_offset:
             return Truncated(expected, end_offset)
-        key = readable(self._keys[int(self._of_row[at])].as_py())
         return KeyConflict(
             row=int(self._rows[at]),
-            key=key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…",
+            key=readable_key(self._keys[int(self._of_row[at])].as_py()),
             expected=expected,
             actual=int(newest[at]) if changed[at] else None,
             end_offset=end_offset,

@@ -29,7 +29,7 @@ class Kept:
     """When the job was completed, or last appended or planned, in milliseconds since 1970."""
 
 
-def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False) -> int:
+def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False, dry_run: bool = False) -> int:
     """Remove the records of a job, and return how many of its rows stay. A later load with this name is a new job.
 
     Args:
@@ -37,6 +37,7 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False) -> i
         job: The name of the job.
         now_ms: The current time in milliseconds since 1970.
         force: Skip the safety check. Use it only if no task of the job runs. An incomplete job cannot be resumed.
+        dry_run: Remove nothing after the checks.
 
     Raises:
         OptionError: The job does not exist, or removing it is not safe.
@@ -61,15 +62,15 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False) -> i
     kept = _kept(log, job, own)
     if not force:
         _require_safe(kept, now_ms)
-    forget(log, kept)
+    forget(log, kept, dry_run=dry_run)
     return kept.rows
 
 
-def forget(log: Backend, kept: Kept) -> bool:
+def forget(log: Backend, kept: Kept, *, dry_run: bool = False) -> bool:
     """Remove the records of a job that may be forgotten. Return False if another caller removed them first.
 
     A new job of this name, planned since ``kept`` was read, stays. In an object store, a job planned during the
-    removal may be lost: run no load of that name meanwhile.
+    removal may be lost: run no load of that name meanwhile. With ``dry_run``, nothing is removed.
 
     Raises:
         LayoutChangedError, LogNotFoundError, FormatError, StorageError: As for `forget_job`.
@@ -78,7 +79,8 @@ def forget(log: Backend, kept: Kept) -> bool:
     result = False
     for plan in kept.plans:
         if log.plan(plan.job) == plan:
-            log.forget(plan)
+            if not dry_run:
+                log.forget(plan)
             result = True
     return result
 

@@ -196,10 +196,14 @@ class MemoryLog(Backend):
                 yield at, batch.select(list(columns))
                 at += batch.num_rows
 
-    def trim(self, partition: int, before_offset: int) -> Bounds:
+    def trim(self, partition: int, before_offset: int, *, dry_run: bool = False) -> Bounds:
         with self._lock:
             at = self._partition(partition)
-            Bounds(0, at.bounds().end_offset).require(OffsetRange(before_offset, before_offset))
+            bounds = at.bounds()
+            Bounds(0, bounds.end_offset).require(OffsetRange(before_offset, before_offset))
+            if dry_run:
+                starts = [base for base, *_ in at.chunks if base <= before_offset]
+                return Bounds(max([bounds.start_offset, *starts]), bounds.end_offset)
             while len(at.chunks) > 1 and at.chunks[1][0] <= before_offset:
                 at.chunks.pop(0)
                 at.start_offset = at.chunks[0][0]

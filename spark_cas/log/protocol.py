@@ -170,11 +170,16 @@ class Admin(Protocol):
         """
         ...
 
-    def trim(self, partition: int, before_offset: int) -> Bounds:
+    def trim(self, partition: int, before_offset: int, *, dry_run: bool = False) -> Bounds:
         """Delete records below an offset, and none at or above it. Return the new bounds.
 
         If the backend stores chunks, the chunk that contains the offset stays complete, and the newest chunk always
         stays.
+
+        Args:
+            partition: The partition.
+            before_offset: The offset.
+            dry_run: Whether to delete nothing, and return the bounds that the trim would give.
 
         Raises:
             ValueError: The offset is past the end.

@@ -153,6 +153,7 @@ def _write_request(values: OptionValues, *, stream: bool) -> WriteRequest:
             values.need("maxRecordsPerChunk", int),
             values.need("maxBytesPerChunk", int),
             values.need("maxSecondsPerChunk", float),
+            max_bytes_setting="option maxBytesPerChunk, which is --max-bytes-per-chunk of a bulk load",
         ),
         routed=values.need("routed", bool),
         fenced_retry_wait_ms=values.need("fencedRetryWaitMs", int),

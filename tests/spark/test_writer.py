@@ -349,7 +349,7 @@ def test_ids_outside_the_layout_are_a_refusal(plan, run, path):
 
 
 def test_a_record_larger_than_a_chunk_is_a_refusal(plan, run, path):
-    with pytest.raises(RecordTooLargeError, match="limit of bytes per chunk"):
+    with pytest.raises(RecordTooLargeError, match="option maxBytesPerChunk"):
         run(plan(partitions="2", maxbytesperchunk="100"), [batch(0, ["x" * 200])])
     assert keys(path, 0) == []
 

@@ -139,8 +139,8 @@ class FaultyLog(Backend):
     def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
         return self._at("record_partitioner", lambda: self._inner.record_partitioner(partitioner))
 
-    def trim(self, partition: int, before_offset: int) -> Bounds:
-        return self._at("trim", lambda: self._inner.trim(partition, before_offset))
+    def trim(self, partition: int, before_offset: int, *, dry_run: bool = False) -> Bounds:
+        return self._at("trim", lambda: self._inner.trim(partition, before_offset, dry_run=dry_run))
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:
         return self._at("layouts", lambda: self._inner.layouts(known_epoch))

@@ -276,11 +276,13 @@ class KafkaLog(KafkaRegistry, Backend):
             finally:
                 whole.close()
 
-    def trim(self, partition: int, before_offset: int) -> Bounds:
+    def trim(self, partition: int, before_offset: int, *, dry_run: bool = False) -> Bounds:
         bounds = self.bounds(partition)
         if before_offset <= bounds.start_offset:
             return bounds
         bounds.require(OffsetRange(before_offset, before_offset))
+        if dry_run:
+            return Bounds(before_offset, bounds.end_offset)
         at = TopicPartition(self.topic, partition, before_offset)
 
         def question() -> None:

@@ -216,8 +216,8 @@ class ObjectLog(ObjectRegistry, Backend):
             # If a group commits meanwhile, only the partitions that were read later contain it.
             return read() if plan and plan.whole and any(result) and not all(result) else result
 
-    def trim(self, partition: int, before_offset: int) -> Bounds:
-        return trim(self._store, self._partition(partition), before_offset)
+    def trim(self, partition: int, before_offset: int, *, dry_run: bool = False) -> Bounds:
+        return trim(self._store, self._partition(partition), before_offset, dry_run=dry_run)
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:  # noqa: ARG002
         """Return all layouts and expansions. No other tool adds partitions to this log."""

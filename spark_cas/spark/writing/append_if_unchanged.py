@@ -100,7 +100,7 @@ def append_if_unchanged(
         LayoutChangedError, TruncatedError, UnknownOutcomeError: As for any write.
     """
     if by != "key":
-        raise OptionError("append_if_unchanged takes by='key', and was given something else.")
+        raise OptionError("append_if_unchanged takes only by='key'.")
     if COLUMN not in df.columns or df.schema[COLUMN].dataType != LongType():
         raise SchemaError(
             f"append_if_unchanged needs a column {COLUMN} (bigint): the offset below which the caller has read the "

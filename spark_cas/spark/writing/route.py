@@ -22,7 +22,7 @@ from spark_cas.options.parse import parse_route
 from spark_cas.options.request import WriteRequest
 from spark_cas.options.several_topics import MOST_TOPICS, names_no_topic, of_topic, parsed_by_topic
 from spark_cas.spark.jvm import java_session, jvm_of
-from spark_cas.spark.schema import EndMarkers, Mark, metadata_of_topics
+from spark_cas.spark.schema import EndMarkers, Mark, check_record_types, metadata_of_topics
 from spark_cas.spark.setup import collected, has_run, record_run, warn_of_idle_timeout
 from spark_cas.spark.versions import to_numbered_tasks
 from spark_cas.spark.writing.end_markers import (
@@ -86,7 +86,7 @@ def route(
 
     Raises:
         OptionError: An option is invalid, or differs from the log.
-        SchemaError: The frame lacks the column ``key`` or ``partition``, or it has the wrong type.
+        SchemaError: The frame lacks the column ``key`` or ``partition``, or a column has the wrong type.
         LogNotFoundError: The log is missing, and the options have no partition count.
         InputChangedError: The frame is empty, but the job has appended rows before an expansion.
         SparkSetupError: Spark's workers run a Python without spark_cas.
@@ -123,10 +123,11 @@ def route_rows(
         ConditionalLogError: The errors of `route`.
     """
     _make_active(df.sparkSession)
+    check_record_types(df.schema)
     if df.isStreaming and order_by:
         raise OptionError(
-            "Spark sorts no stream, and route was given order_by. Leave it out; the write's option orderBy sorts "
-            "each batch within its partitions."
+            "route cannot sort a stream by order_by. Remove order_by, and use the write's option orderBy, which "
+            "sorts each batch within its partitions."
         )
     mark = _layout_mark(df.sparkSession, request, by)
     if df.isStreaming:
@@ -172,6 +173,7 @@ def _routed_to_topics(
     Raises the errors of `route`.
     """
     _make_active(df.sparkSession)
+    check_record_types(df.schema)
     if df.isStreaming:
         raise OptionError("a stream is written to one topic. Set option topic, or write it within foreachBatch.")
     if not has_columns:
@@ -300,8 +302,8 @@ def _layout_mark(spark: "SparkSession", request: WriteRequest, by: str) -> Mark:
     except LogNotFoundError as absent:
         if request.new_partitions is None:
             raise LogNotFoundError(
-                f"{absent.message} Without it route cannot know the partition count: give route the options of the "
-                f"write, with 'partitions' in them, or fix the path or the name of the topic."
+                f"{absent.message} Nothing was appended. To create the log, give route the options of the write with "
+                f"'partitions', or a bulk load --partitions."
             ) from None
         partitions, epoch, recorded = request.new_partitions, None, None
     if epoch is not None and request.partitions not in (None, partitions) and not is_remote():
@@ -370,7 +372,7 @@ def _partition_of_row(df: "DataFrame", partitions: int, by: str, partitioner: Pa
     if by == "partition":
         _require_column(df, "partition", IntegerType())
         return sf.col("partition")
-    raise OptionError("route takes by='key' or by='partition', and was given something else.")
+    raise OptionError("route takes only by='key' or by='partition'.")
 
 
 def _require_column(df: "DataFrame", name: str, *kinds: DataType) -> None:

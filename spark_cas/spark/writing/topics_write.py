@@ -19,7 +19,7 @@ from spark_cas.spark.writing.blind_write import BlindWriter
 from spark_cas.spark.writing.end_markers import changed_after_route
 from spark_cas.spark.writing.end_of_stream import acknowledged
 from spark_cas.spark.writing.report import TaskReport, is_rejected, rank_of
-from spark_cas.spark.writing.write import CheckedWrite, ConditionalLogWriter, checked_write
+from spark_cas.spark.writing.write import CheckedWrite, ConditionalLogWriter, checked_write, warn_of_missing_job
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ def plan_topics(options: Mapping[str, str], schema: StructType) -> "TopicsWriter
             if isinstance(write, CheckedWrite):
                 write.release()
         raise
+    warn_of_missing_job(*parsed.values())
     return TopicsWriter(writers)
 
 

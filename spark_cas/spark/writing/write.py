@@ -1,5 +1,6 @@
 """The batch writer: planned once on the driver, run by each task, completed by the driver."""
 
+import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,6 +64,8 @@ from spark_cas.spark.writing.report import (
 )
 from spark_cas.spark.writing.stop_others import for_last_requests, stop_others
 from spark_cas.spark.writing.verify import hash_rows, require_same
+
+_LOG = logging.getLogger("spark_cas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,18 @@ def plan_write(request: WriteRequest, schema: StructType) -> "ConditionalLogWrit
     off, or if exactly-once is only requested and not available.
     """
     with checked_write(request, schema) as (log, write):
-        return write.pin(log) if isinstance(write, CheckedWrite) else write
+        result = write.pin(log) if isinstance(write, CheckedWrite) else write
+    warn_of_missing_job(request)
+    return result
+
+
+def warn_of_missing_job(*requests: WriteRequest) -> None:
+    """Log once that a write, to one or more topics, has no job. With ``idempotence=off`` it cannot have one."""
+    if any(each.job is None and each.idempotence != OFF for each in requests):
+        _LOG.warning(
+            "the options of this write name no job, so a rerun appends all its rows again. Set option job, the name "
+            "of the load"
+        )
 
 
 @contextmanager
