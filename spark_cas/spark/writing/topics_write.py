@@ -71,7 +71,7 @@ def plan_topics(options: Mapping[str, str], schema: StructType) -> "TopicsWriter
             if isinstance(write, CheckedWrite):
                 write.release()
         raise
-    warn_of_missing_job(*parsed.values())
+    warn_of_missing_job(*requests.values())
     return TopicsWriter(writers)
 
 
