@@ -1,6 +1,6 @@
 """Read the end offsets of partitions, after a barrier if a commit may not be visible yet."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from typing import TypeVar
 
@@ -10,9 +10,9 @@ from confluent_kafka.admin import OffsetSpec
 from spark_cas.core.errors import UndecidedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.log import timing
-from spark_cas.log.deadline import ConfirmingRead, wait_for_others
+from spark_cas.log.deadline import wait_for_others
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask
+from spark_cas.log.kafka.client.ask import ask, confirmed
 from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.topic.topic_settings import describe
@@ -121,18 +121,32 @@ def all_stable_bounds(admin: Admin, ats: list[TopicPartition]) -> tuple[Bounds, 
     return tuple(Bounds(*each) for each in _all_offsets(admin, ats, _START, _DECIDED_END))
 
 
-def require_kept(admin: Admin, at: TopicPartition, offsets: OffsetRange) -> None:
-    """Raise ValueError unless the partition keeps all of a stable range.
+def reaching(
+    admin: Admin,
+    at_least: Mapping[TopicPartition, int],
+    read: Callable[[], tuple[Bounds, ...]],
+    seconds: float | None = None,
+) -> tuple[Bounds, ...]:
+    """Return the bounds of partitions of one topic as ``read`` does. Confirm an end that is lower than ``at_least``.
 
-    If its end is too low, confirm by more reads.
+    After that, a lower end means that the partition lost records.
     """
-    wait = ConfirmingRead(timing.current().metadata_lag, f"reading partition {at.partition} of topic {at.topic}")
-    while True:
-        bounds = stable_bounds(admin, at)
-        if offsets.end_offset <= bounds.end_offset or not wait.again("it ends before what was seen of it"):
-            bounds.require(offsets)
-            return
-        admin.forget_leaders(at.topic)
+
+    def doubt(result: tuple[Bounds, ...]) -> str:
+        for (at, end), bounds in zip(at_least.items(), result, strict=True):
+            if bounds.end_offset < end:
+                return f"partition {at.partition} ends before offset {end}"
+        return ""
+
+    topic = next(iter(at_least)).topic
+    return confirmed(admin, read, doubt, f"looking where topic {topic} ends", topic=topic, seconds=seconds)
+
+
+def require_kept(admin: Admin, at: TopicPartition, offsets: OffsetRange) -> None:
+    """Raise ValueError unless the partition keeps all of a stable range."""
+    at_least, seconds = {at: offsets.end_offset}, timing.current().metadata_lag
+    (bounds,) = reaching(admin, at_least, lambda: all_stable_bounds(admin, [at]), seconds)
+    bounds.require(offsets)
 
 
 def bounds_to_high_watermark(admin: Admin, at: TopicPartition) -> Bounds:
@@ -211,7 +225,7 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Request, abs
             )
             for which, isolation in wanted
         ]
-        # Wait for all of them: a stale leader in one answer matters for the next request.
+        # Wait for all of them, because one late answer makes all of them doubtful.
         with admin.noticing_late():
             wait([each[at] for each in requested for at in ats], admin.request_seconds)
         offsets = [[int(admin.answer(each[at]).offset) for each in requested] for at in ats]
@@ -226,21 +240,19 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Request, abs
 def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[[], _Answer], doing: str) -> _Answer:
     """Send a request as `ask` to the leaders of partitions of one topic, which the client has to know before.
 
-    After an error, request the leaders again, because librdkafka drops a leader that reports it is none. If a broker
-    answered late, it may have stalled and been demoted. Then repeat the request until a demoted leader would know it.
+    After an error, request the leaders again, because librdkafka drops a leader that reports it is none. Confirm the
+    answer if a broker answered late: it may have stalled and been demoted.
     """
     topic, numbers = ats[0].topic, [at.partition for at in ats]
-    late: ConfirmingRead | None = None
+
+    def read() -> _Answer:
+        return _of_leaders_now(admin, topic, numbers, question)
+
+    def doubt(_: _Answer) -> str:
+        return "a broker answered late" if admin.waited_recently() else ""
 
     def of_leaders() -> _Answer:
-        nonlocal late
-        while True:
-            result = _of_leaders_now(admin, topic, numbers, question)
-            if late is None and admin.waited_recently():
-                late = ConfirmingRead(timing.current().metadata_lag, doing)
-            if late is None or not late.again("a broker answered late"):
-                return result
-            admin.forget_leaders(topic)
+        return confirmed(admin, read, doubt, doing, topic=topic, seconds=timing.current().metadata_lag)
 
     return ask(admin, of_leaders, doing, on_topic("Describe", topic))
 
