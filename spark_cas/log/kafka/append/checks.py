@@ -84,10 +84,11 @@ class Checks:
             LogNotSharedError: The topic ends before ``at_least`` because it was deleted and recreated.
             LogNotFoundError, StorageError: The brokers did not answer.
         """
-        timeout = self._timeout
-        (bounds,) = end_offsets.reaching(
-            self.admin, {self.at: at_least}, lambda: end_offsets.barriers(self.admin, [self.at], timeout)
-        )
+
+        def read() -> tuple[Bounds, ...]:
+            return end_offsets.barriers(self.admin, [self.at], self._timeout)
+
+        (bounds,) = end_offsets.reaching(self.admin, self.at.topic, [at_least], read)
         if bounds.end_offset < at_least:
             require_planned(self.admin, self.at.topic, self.plan.log_id)
         return bounds

@@ -1,6 +1,6 @@
 """Read the end offsets of partitions, after a barrier if a commit may not be visible yet."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from typing import TypeVar
 
@@ -123,29 +123,24 @@ def all_stable_bounds(admin: Admin, ats: list[TopicPartition]) -> tuple[Bounds, 
 
 def reaching(
     admin: Admin,
-    at_least: Mapping[TopicPartition, int],
+    topic: str,
+    at_least: Sequence[int],
     read: Callable[[], tuple[Bounds, ...]],
     seconds: float | None = None,
 ) -> tuple[Bounds, ...]:
-    """Return the bounds of partitions of one topic as ``read`` does. Confirm an end that is lower than ``at_least``.
-
-    After that, a lower end means that the partition lost records.
-    """
+    """Return bounds in a topic as ``read`` does. Confirm each end that is lower than the one in ``at_least``."""
 
     def doubt(result: tuple[Bounds, ...]) -> str:
-        for (at, end), bounds in zip(at_least.items(), result, strict=True):
-            if bounds.end_offset < end:
-                return f"partition {at.partition} ends before offset {end}"
-        return ""
+        short = any(each.end_offset < end for each, end in zip(result, at_least, strict=False))
+        return "it ends before a known offset" if short else ""
 
-    topic = next(iter(at_least)).topic
     return confirmed(admin, read, doubt, f"looking where topic {topic} ends", topic=topic, seconds=seconds)
 
 
 def require_kept(admin: Admin, at: TopicPartition, offsets: OffsetRange) -> None:
     """Raise ValueError unless the partition keeps all of a stable range."""
-    at_least, seconds = {at: offsets.end_offset}, timing.current().metadata_lag
-    (bounds,) = reaching(admin, at_least, lambda: all_stable_bounds(admin, [at]), seconds)
+    seconds = timing.current().metadata_lag
+    (bounds,) = reaching(admin, at.topic, [offsets.end_offset], lambda: all_stable_bounds(admin, [at]), seconds)
     bounds.require(offsets)
 
 
