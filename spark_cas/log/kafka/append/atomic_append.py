@@ -269,8 +269,8 @@ class WholeAppends:
         if not fenced:
             self._fence.put_up_patiently()
         result = self.outcome()
-        if result is None and any(self._is_visible(each) for each in entries):
-            # The ledger was read from a demoted coordinator that does not know it yet.
+        if result is None and any(each.rows and self._is_visible(each) for each in entries):
+            # The ledger entry is older than the commit.
             result = wanted
         self._drop()
         if result is None and not fenced:
@@ -283,7 +283,7 @@ class WholeAppends:
         return result or ABORTED
 
     def _is_visible(self, entry: Progress) -> bool:
-        """Return whether our last record is visible. An offset is assigned once, so a record at it is ours."""
+        """Return whether the last record of an entry with rows is visible. An offset is assigned only once."""
         checks = self._checks(entry.partition)
         checks.barrier()
         last = OffsetRange(entry.end_offset - 1, entry.end_offset)
