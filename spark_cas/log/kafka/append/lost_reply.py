@@ -30,8 +30,8 @@ def resolve(attempt: Attempt, sent: Landed, *, fenced: bool) -> Bounds | Fenced 
             attempt.fence.put_up_patiently()
         progress = checks.progress()
         bounds = end_offsets.bounds_to_high_watermark(checks.admin, checks.at)
-        # Require an exact match, because another attempt at the same chunk leaves the same rows at other offsets. If
-        # the entry differs, it may be from a stale coordinator, so check the records as well.
+        # Require an exact match, because another attempt at the same chunk leaves the same rows at other offsets. An
+        # entry that differs may be older than the commit.
         if progress == claim.progress_after(chunk, sent.at) or _is_visible(checks, sent, chunk.records.num_rows):
             return bounds
     except ConditionalLogError:

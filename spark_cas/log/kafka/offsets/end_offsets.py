@@ -236,7 +236,7 @@ def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[
     """Send a request as `ask` to the leaders of partitions of one topic, which the client has to know before.
 
     After an error, request the leaders again, because librdkafka drops a leader that reports it is none. Confirm the
-    answer if a broker answered late: it may have stalled and been demoted.
+    answer if a broker answered late (`Admin.waited_recently`).
     """
     topic, numbers = ats[0].topic, [at.partition for at in ats]
 

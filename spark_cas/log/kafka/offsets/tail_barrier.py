@@ -22,7 +22,7 @@ from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 
 def proven_bounds(admin: Admin, spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> Bounds:
-    """Return the bounds as `ends.barrier`, but never those of a stale leader.
+    """Return the bounds as `end_offsets.barrier`, but never those of a stale leader.
 
     Fence the owner of the transactional id.
 
