@@ -134,20 +134,17 @@ class KafkaLog(KafkaRegistry, Backend):
         self, partitions: Sequence[int], *, waiting: bool, at_least: Sequence[int] = ()
     ) -> tuple[Bounds, ...]:
         def read() -> tuple[Bounds, ...]:
-            return self._bounds_of(partitions, waiting=waiting)
+            if not waiting:
+                return end_offsets.all_stable_bounds(self._admin, ats)
+            log_id = self._layouts.await_partitions(partitions).log_id
+            loads = WholeLoads(
+                lambda: self.jobs_as_a_whole(log_id),
+                lambda job: Ledger(self._clients.members, job).read_all(ats, log_id, self._timeout),
+            )
+            return at_one_moment(self._admin, ats, loads, self._timeout)
 
-        return end_offsets.reaching(self._admin, self.topic, at_least, read, timing.current().metadata_lag)
-
-    def _bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
         ats = [self._at(each) for each in partitions]
-        if not waiting:
-            return end_offsets.all_stable_bounds(self._admin, ats)
-        log_id = self._layouts.await_partitions(partitions).log_id
-        loads = WholeLoads(
-            lambda: self.jobs_as_a_whole(log_id),
-            lambda job: Ledger(self._clients.members, job).read_all(ats, log_id, self._timeout),
-        )
-        return at_one_moment(self._admin, ats, loads, self._timeout)
+        return end_offsets.reaching(self._admin, self.topic, at_least, read, timing.current().metadata_lag)
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         at = self._at(partition)

@@ -6,7 +6,7 @@ from confluent_kafka import TopicPartition
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.offsets import Bounds
+from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Fenced, LayoutChanged, Refusal, is_lost
 from spark_cas.core.plan import BatchProgress, Plan, Progress, is_complete, progress_expired, resume_offset
 from spark_cas.core.row_claims import check_rows
@@ -16,6 +16,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.reading import first_record
 from spark_cas.log.kafka.registry.group_ledger import Ledger
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
@@ -77,21 +78,22 @@ class Checks:
         return self._proven_progress(self._timeout)
 
     def barrier(self, at_least: int = 0) -> Bounds:
-        """Return the partition's bounds after every transaction open in it has ended, as `end_offsets.reaching`.
+        """Return the partition's bounds after every transaction open in it has ended, as `end_offsets.barrier`.
 
         Raises:
             UndecidedError: A transaction is still open after the timeout.
             LogNotSharedError: The topic ends before ``at_least`` because it was deleted and recreated.
             LogNotFoundError, StorageError: The brokers did not answer.
         """
-
-        def read() -> tuple[Bounds, ...]:
-            return end_offsets.barriers(self.admin, [self.at], self._timeout)
-
-        (bounds,) = end_offsets.reaching(self.admin, self.at.topic, [at_least], read)
+        bounds = end_offsets.barrier(self.admin, self.at, self._timeout, at_least)
         if bounds.end_offset < at_least:
             require_planned(self.admin, self.at.topic, self.plan.log_id)
         return bounds
+
+    def has_record(self, offsets: OffsetRange) -> bool:
+        """Return whether a committed record is at one of these offsets, after the open transactions have ended."""
+        self.barrier()
+        return first_record(self.readers, self.at, offsets) is not None
 
     def bounds_for(self, claim: Claim, chunk: Chunk) -> Bounds:
         """Return the bounds that an append checks. If it checks no offset, do not wait for open transactions."""

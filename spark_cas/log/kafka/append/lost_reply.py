@@ -7,7 +7,6 @@ from spark_cas.log.kafka.append.attempt import Attempt
 from spark_cas.log.kafka.append.checks import Checks, fenced_since
 from spark_cas.log.kafka.append.placement import Landed
 from spark_cas.log.kafka.offsets import end_offsets
-from spark_cas.log.kafka.offsets.reading import first_record
 
 
 def resolve(attempt: Attempt, sent: Landed, *, fenced: bool) -> Bounds | Fenced | Unknown | None:
@@ -49,7 +48,6 @@ def _is_visible(checks: Checks, sent: Landed, rows: int) -> bool:
     """
     if not rows:
         return False
-    checks.barrier()
     first, end = sent.at.base_offset, sent.at.end_offset
     ours = [sent.at] if len(sent.at) == rows else [OffsetRange(first, first + 1), OffsetRange(end - 1, end)]
-    return any(first_record(checks.readers, checks.at, each) is not None for each in ours)
+    return any(checks.has_record(each) for each in ours)

@@ -60,11 +60,8 @@ def _only_aborted(checks: Checks, between: OffsetRange) -> bool:
 
     This open transaction holds the last stable offset at its first record after all earlier transactions have ended.
     """
-    deadline = time.monotonic() + timing.current().visible
-    while end_offsets.last_stable_offset(checks.admin, checks.at) < between.end_offset:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(timing.current().poll_pause)
+    if stable_bounds_after(checks.admin, checks.at, between).end_offset < between.end_offset:
+        return False
     try:
         return first_record(checks.readers, checks.at, between) is None
     except OvertakenError:

@@ -50,19 +50,10 @@ def last_stable_offset(admin: Admin, at: TopicPartition) -> int:
     return _offsets(admin, at, _DECIDED_END)[0]
 
 
-def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float, known: int = 0) -> Bounds:
-    """Return the partition's bounds after every transaction that was open at the call has ended.
-
-    Args:
-        admin: The client.
-        at: The partition.
-        timeout_seconds: How long to wait for open transactions.
-        known: An end offset known from elsewhere. The bounds reach at least to it.
-
-    Raises:
-        UndecidedError: A transaction is still open after the timeout.
-    """
-    return barriers(admin, [at], timeout_seconds, known)[0]
+def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float, at_least: int = 0) -> Bounds:
+    """Return the bounds of one partition as `barriers`. Confirm an end that is lower than ``at_least``."""
+    (bounds,) = reaching(admin, at.topic, [at_least], lambda: barriers(admin, [at], timeout_seconds))
+    return bounds
 
 
 def stable_ends(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...] | None:
@@ -80,8 +71,12 @@ def stable_ends(admin: Admin, ats: list[TopicPartition], timeout_seconds: float)
     return None
 
 
-def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float, known: int = 0) -> tuple[Bounds, ...]:
-    """Return the bounds as `barrier` for several partitions of a topic at once. The timeout covers all of them."""
+def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...]:
+    """Return the bounds of partitions of a topic after every transaction that was open at the call has ended.
+
+    Raises:
+        UndecidedError: A transaction is still open after the timeout, which covers all partitions.
+    """
     doing = f"looking where topic {ats[0].topic} ends" if ats else ""
     durations = timing.current()
     wait = wait_for_others(timeout_seconds, doing, 2 * durations.poll_pause, durations.longest_poll_pause)
@@ -89,7 +84,7 @@ def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float, kn
     # Correct in any order: when the last stable offset reaches the target, every transaction below the target has
     # ended.
     requested = _all_offsets(admin, ats, _START, _DECIDED_END, _END)
-    targets = {at: max(known, target) for at, (_, _, target) in zip(ats, requested, strict=True)}
+    targets = {at: target for at, (_, _, target) in zip(ats, requested, strict=True)}
     ends = {at: (start, end) for at, (start, end, _) in zip(ats, requested, strict=True)}
     while True:
         result |= {at: Bounds(*each) for at, each in ends.items() if each[1] >= targets[at]}
