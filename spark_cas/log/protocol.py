@@ -150,7 +150,7 @@ class Log(Protocol):
         An entry is None if the log does not have it, or no longer.
 
         The rows of a commit group count after its commit, and before it only for a caller that names the ``group``.
-        The entries include every commit before the call. With ``proven``, the backend proves that: use it if only the
+        With ``proven``, the backend proves that the entries include every commit before the call. Use it if only the
         entries decide which rows to append.
 
         Raises:

@@ -44,7 +44,7 @@ def describe(admin: Admin, topic: str, *, made: bool = False, with_rights: bool 
 def require_planned(admin: Admin, topic: str, log_id: str, partitions: int = 0) -> TopicDescription:
     """Return the brokers' description of a topic, and check that it is the topic that a plan was made for.
 
-    Confirm another topic, or fewer than the planned ``partitions``.
+    The answer is confirmed if it is another topic, or has fewer than ``partitions``, which are never removed.
 
     Raises:
         LogNotSharedError: The topic is another one with the same name.
