@@ -184,9 +184,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
                 return base + result, records.column("timestamp").cast(pa.int64())[result].as_py()
         return None
 
-    def forget_leaders(self) -> None:
-        """Have the next request fetch the partition leaders first, because a stale leader returns old offsets."""
-
     def tombstones_kept_ms(self) -> int | None:
         """Return how long the log keeps a record without a value, which deletes its key, at least, in milliseconds.
 

@@ -204,10 +204,10 @@ class ExpandedMeanwhile:
     def __getattr__(self, name):
         return getattr(self._log, name)
 
-    def bounds_of(self, partitions, *, waiting):
+    def bounds_of(self, partitions, **how):
         change, self._change = self._change, lambda: None
         change()
-        return self._log.bounds_of(partitions, waiting=waiting)
+        return self._log.bounds_of(partitions, **how)
 
 
 @pytest.mark.parametrize("batches_before", [0, 1])

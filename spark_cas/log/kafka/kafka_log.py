@@ -24,7 +24,7 @@ from spark_cas.core.outcome import Outcome, Refusal
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.log import clock
+from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend, Preflight
 from spark_cas.log.deadline import Wait, within
 from spark_cas.log.kafka.accelerators import connections, librdkafka
@@ -121,9 +121,6 @@ class KafkaLog(KafkaRegistry, Backend):
         # The limit may have been raised since, as the error for a row that is too large advises.
         return with_record_limit(result, self.spec, topic_settings(self._admin, self.topic))
 
-    def forget_leaders(self) -> None:
-        self._admin.forget_leaders(self.topic)
-
     def tombstones_kept_ms(self) -> int | None:
         settings = topic_settings(self._admin, self.topic)
         if settings is None:
@@ -162,16 +159,21 @@ class KafkaLog(KafkaRegistry, Backend):
     def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
         return self._layouts.record_partitioner(partitioner)
 
-    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
-        ats = [self._at(each) for each in partitions]
-        if waiting:
+    def bounds_of(
+        self, partitions: Sequence[int], *, waiting: bool, at_least: Sequence[int] = ()
+    ) -> tuple[Bounds, ...]:
+        def read() -> tuple[Bounds, ...]:
+            if not waiting:
+                return end_offsets.all_stable_bounds(self._admin, ats)
             log_id = self._layouts.await_partitions(partitions).log_id
             loads = WholeLoads(
                 lambda: self.jobs_as_a_whole(log_id),
                 lambda job: Ledger(self._clients.members, job).read_all(ats, log_id, self._timeout),
             )
             return at_one_moment(self._admin, ats, loads, self._timeout)
-        return end_offsets.all_stable_bounds(self._admin, ats)
+
+        ats = [self._at(each) for each in partitions]
+        return end_offsets.reaching(self._admin, self.topic, at_least, read, timing.current().metadata_lag)
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         at = self._at(partition)

@@ -144,7 +144,7 @@ class Ledger:
             if result and result.complete:
                 break
         if self._chunks.start_offset() > bounds.start_offset:
-            # A writer that stalled during trimming may have put a chunk that is not part of the log.
+            # A chunk below the start need not be part of the log.
             raise TrimmedMeanwhileError
         return result, upto
 
@@ -153,7 +153,7 @@ class Ledger:
         if stored is None or stored.header.progress is None or stored.header.job != job:
             return None
         if stored.header.base_offset < start:
-            # A writer that stalled during trimming may have put this chunk under a freed name, so it is not valid.
+            # It need not be part of the log.
             return None
         return stored.header.progress, stored.header.end_offset
 

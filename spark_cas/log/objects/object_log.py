@@ -126,7 +126,13 @@ class ObjectLog(ObjectRegistry, Backend):
         put_layout(self._store, RecordedLayout(own, None, partitioner))
         return self.layout()
 
-    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
+    def bounds_of(
+        self,
+        partitions: Sequence[int],
+        *,
+        waiting: bool,
+        at_least: Sequence[int] = (),  # noqa: ARG002 - the store reports no older end
+    ) -> tuple[Bounds, ...]:
         """Return the bounds of each partition up to its first uncommitted chunk.
 
         The result contains each group's chunks in all partitions or in none.

@@ -88,8 +88,8 @@ def plain(error: BaseException, doing: str) -> StorageError:
 def _status(error: BaseException) -> str:
     """Return the HTTP status of a reply; an empty string if there is no reply.
 
-    S3 sends status 400 when it closes a stalled connection, which is transient. A reply to HEAD has no body, so its
-    cause is unknown. Both return "400 RequestTimeout".
+    S3 sends status 400 when it closes a connection without data, which is transient. A reply to HEAD has no body, so
+    its cause is unknown. Both return "400 RequestTimeout".
     """
     text = str(error)
     result = re.search(r"status code: (\d{3})", text)

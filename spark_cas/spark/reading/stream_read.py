@@ -193,7 +193,7 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
 
 
 def _believed(read: Callable[[], Answer], reread: Callable[[], Answer]) -> Answer:
-    """Confirm by a second read that a log is missing, or shorter than before: leaders may be changing."""
+    """Confirm by a second read that a log is missing, or shorter than before."""
     with suppress(TruncatedError, LogNotFoundError):
         return read()
     time.sleep(timing.current().metadata_lag)

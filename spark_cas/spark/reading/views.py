@@ -97,7 +97,7 @@ def _offsets(log: Backend, requested: AbstractSet[str]) -> Iterator[Row]:
         layouts = log.layouts()
         if layouts.layout.epoch <= layout.epoch:
             break
-        # Partitions were added meanwhile, or earlier, and a broker has stale metadata.
+        # The read of the end offsets lacks partitions that were added.
         layout = layouts.layout
     for partition, bounds in enumerate(result):
         row = log.topic, partition, bounds.start_offset, bounds.end_offset, layout.epoch, layout.log_id

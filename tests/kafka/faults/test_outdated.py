@@ -87,6 +87,19 @@ def test_old_end_offset_blocks_no_reader(proxied, proxied_topic):
         outdated.told_old.wait(0)
 
 
+@pytest.mark.parametrize("waiting", [False, True])
+def test_end_before_a_known_offset_is_confirmed(proxied, proxied_topic, waiting):
+    with (
+        KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log,
+        KafkaLog(spec_of(proxied.direct, proxied_topic)) as direct,
+    ):
+        outdated = proxied.proxy.add(Fault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None)
+        assert log.bounds(0).end_offset == 0
+        end = append_foreign(direct, 0, "x").range.end_offset
+        assert log.bounds_of([0], waiting=waiting, at_least=[end])[0].end_offset == end
+        outdated.told_old.wait(0)
+
+
 @pytest.fixture
 def lagging(proxied, proxied_topic):
     """A topic with two partitions, of which the broker reports only one for a moment, on each connection."""
@@ -199,7 +212,7 @@ def test_unknown_topic_is_requested_again(proxied, unheard, ask):
 def test_known_topic_is_not_missing_after_one_read(proxied, unheard, ask):
     with KafkaLog(spec_of(proxied.bootstrap, unheard)) as log:
         log.layout()
-        log.forget_leaders()
+        log._admin.forget_leaders(unheard)
         for api in (Api.METADATA, Api.DESCRIBE_CONFIGS):
             proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, api)
         ask(log)

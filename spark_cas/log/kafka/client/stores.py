@@ -1,7 +1,7 @@
 """Read Java's key stores: a client takes trusted certificates as PEM, and a key from PKCS12.
 
 Since Java 9, keytool writes PKCS12 files, and Java reads them also if their type is given as JKS. Both stores may
-therefore be PKCS12 whatever their type says. A file of the old format JKS is an error, because no maintained library
+therefore be PKCS12 under any type. A file of the old format JKS is an error, because no maintained library
 reads it.
 """
 

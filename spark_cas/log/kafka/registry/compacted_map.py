@@ -95,7 +95,7 @@ class Entries:
         return refreshed(self._admin, [self], self._spec.patience_seconds)[0]
 
     def prove(self) -> None:
-        """Read as `refresh` does, correctly even if a stale leader answers. Raises StorageError."""
+        """Read as `refresh` does, up to proven bounds. Raises StorageError."""
         self.take_in(proven_bounds(self._admin, self._spec, self.at, self._drawn_id()))
 
     def forget(self) -> None:

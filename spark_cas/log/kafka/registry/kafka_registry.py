@@ -94,10 +94,7 @@ class Registry:
         return refreshed(self._admin, partitions, self.spec.patience_seconds)
 
     def prove_jobs(self) -> None:
-        """Read all job entries recorded before this call, even if a stale leader would answer.
-
-        Raises StorageError.
-        """
+        """Read all job entries up to proven bounds. Raises StorageError."""
         for number in range(self._count() or 1):
             self._partition(number).prove()
 
