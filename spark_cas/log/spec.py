@@ -45,12 +45,12 @@ class LogSpec:
         scheme = parts.scheme.lower()
         if len(scheme) <= 1 or scheme == "file":
             path = unquote(address[len("file:") :].removeprefix("//")) if scheme == "file" else address
-            if not path.strip("/"):
-                raise OptionError("the path of a log must name a directory, such as /data/logs/flights.")
             try:
                 folder = Path(path).expanduser().absolute()
             except RuntimeError:
                 raise OptionError("the path of a log begins with ~ and a user whose home is not known.") from None
+            if not path or not folder.name:
+                raise OptionError("the path of a log must name a directory, such as /data/logs/flights.")
             return cls(folder.as_uri()).with_options(store_options or {})
         if scheme not in (*CLOUD_SCHEMES, "memory"):
             raise OptionError(

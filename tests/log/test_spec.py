@@ -35,7 +35,9 @@ def test_relative_path_is_resolved_in_the_current_folder(tmp_path, monkeypatch):
     [
         "",
         "/",
+        "/.",
         "file:///",
+        "file:///.",
         "http://host/logs",
         "ftp://host/logs",
         "s3://id:canary@bucket/flights",
