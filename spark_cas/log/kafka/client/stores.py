@@ -1,8 +1,7 @@
 """Read Java's key stores: a client takes trusted certificates as PEM, and a key from PKCS12.
 
-Since Java 9, keytool writes PKCS12 files, and Java reads them also if their type is given as JKS. Both stores may
-therefore be PKCS12 under any type. A file of the old format JKS is an error, because no maintained library
-reads it.
+Since Java 9, keytool writes PKCS12 files, and Java also reads them if their type is JKS. So the content of a file
+determines its format here. A file of the old format JKS is an error, because no maintained library reads it.
 """
 
 from pathlib import Path
@@ -22,7 +21,7 @@ _FORMATS_OF_SUN = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
 
 def with_stores(values: dict[str, str]) -> dict[str, str]:
-    """Return settings under librdkafka's names, with the certificates of a trust store in place of its file.
+    """Return settings under librdkafka's names, and the certificates of a trust store instead of its file.
 
     Raises:
         OptionError: A file cannot be read, is of the format JKS, or its password is wrong.
