@@ -110,8 +110,11 @@ format: $(STAMP) ## format the code, and apply the fixes of the linter
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-unit: $(STAMP) checker ## run the tests that need no JVM, server or browser: three minutes
-	$(BIN)/python -m pytest -m "not spark and not s3 and not azure and not cluster and not kafka and not browser"
+# A run of chaos takes a minute for each backend, also without brokers.
+UNIT := not full and not spark and not s3 and not azure and not cluster and not kafka and not browser
+
+unit: $(STAMP) checker ## run the tests that need no JVM, server or browser
+	$(BIN)/python -m pytest -m "$(UNIT)" --ignore=tests/chaos
 
 # Tests mostly wait, so three lanes run at a time. Each lane starts and stops its own brokers and JVMs.
 CHOSEN := -m "not full"
