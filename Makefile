@@ -5,8 +5,11 @@ VENV := $(CURDIR)/.venv
 PYSPARK := 4.2.*
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# The longest lane is first.
-LANES := test-chaos test-spark test-kafka-faults test-kafka test-faults test-contract test-programs test-rest
+# The longest lanes are first.
+LANES := test-kafka test-spark test-programs test-kafka-faults test-kafka-stalls test-spark-kafka test-spark-streams test-faults test-chaos test-rest test-contract
+STALLS := $(addprefix tests/kafka/faults/,test_cluster.py test_deadline.py test_sleeping.py)
+STREAMS := $(wildcard tests/spark/test_*stream*.py)
+ON_TOPICS := $(filter-out $(STREAMS),$(wildcard tests/spark/test_kafka_*.py))
 # Smoke tests on the other versions of pyspark, and all tests that depend on the version.
 SMOKE := test-spark-4.0 test-spark-4.1 test-spark-4.3
 WHOLE := $(SMOKE:test-spark-%=test-whole-%)
@@ -36,7 +39,7 @@ WITHOUT_ZIP := import sys; sys.path[:] = [each for each in sys.path if not each.
 .PHONY: $(SMOKE) $(WHOLE) $(ENVIRONMENTS) test-environments test-spark-4.2 smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs house clean needs-java needs-openssl
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 env: $(STAMP) $(PROGRAMS) $(AZURITE) ## create the environment: .venv with all programs that tests start
 
@@ -115,12 +118,15 @@ format: $(STAMP) ## format the code, and apply the fixes of the linter
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-unit: $(STAMP) checker ## run the tests that need no JVM, server or browser: three minutes
-	$(BIN)/python -m pytest -m "not spark and not s3 and not azure and not cluster and not kafka and not browser"
+# A run of chaos takes a minute for each backend, also without brokers.
+UNIT := not full and not spark and not s3 and not azure and not cluster and not kafka and not browser
 
-# Tests mostly wait, so three lanes run at a time. Each lane starts and stops its own brokers and JVMs.
+unit: $(STAMP) checker ## run the tests that need no JVM, server or browser
+	$(BIN)/python -m pytest -m "$(UNIT)" --ignore=tests/chaos
+
+# Tests mostly wait, so four lanes run at a time. Each lane starts and stops its own brokers and JVMs.
 CHOSEN := -m "not full"
-TOGETHER := --jobs=3 --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+TOGETHER := --jobs=4 --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 test: ready ## install the environment, and run the tests in lanes; test-spark and so on run one lane
 	@$(MAKE) --no-print-directory $(TOGETHER) $(LANES)
@@ -134,8 +140,20 @@ test-full: ## run all tests, also those that `make test` omits: see CONTRIBUTING
 test-kafka: ready ## run the tests on brokers without faults
 	$(BIN)/python -m pytest $(CHOSEN) --ignore=tests/kafka/faults tests/kafka
 
-test-kafka-faults: ready ## run the tests on brokers that stall, crash or are disconnected
-	$(BIN)/python -m pytest $(CHOSEN) tests/kafka/faults
+test-kafka-stalls: ready ## run the tests on brokers that stall or are killed
+	$(BIN)/python -m pytest $(CHOSEN) $(STALLS)
+
+test-kafka-faults: ready ## run the tests on brokers with other faults
+	$(BIN)/python -m pytest $(CHOSEN) $(addprefix --ignore=,$(STALLS)) tests/kafka/faults
+
+test-spark-streams: ready ## run the tests of streams in Spark
+	$(BIN)/python -m pytest $(CHOSEN) $(STREAMS)
+
+test-spark-kafka: ready ## run the tests of topics in Spark, except streams
+	$(BIN)/python -m pytest $(CHOSEN) $(ON_TOPICS)
+
+test-spark: ready ## run the other tests in Spark
+	$(BIN)/python -m pytest $(CHOSEN) --ignore-glob='*/test_*stream*.py' --ignore-glob='*/test_kafka_*.py' tests/spark
 
 # pip builds a wheel of each version once, and caches it.
 test-spark-4.0 test-whole-4.0: PYSPARK := 4.0.5
@@ -177,7 +195,7 @@ whole: $(STAMP) needs-java kafka-jars ## run all tests that depend on the versio
 test-one-by-one: ready ## run the tests on brokers with the producer that is used if librdkafka is not found
 	$(BIN)/python -m pytest $(CHOSEN) --one-by-one tests/kafka
 
-test-chaos test-contract test-faults test-programs test-spark: test-%: ready
+test-chaos test-contract test-faults test-programs: test-%: ready
 	$(BIN)/python -m pytest $(CHOSEN) tests/$*
 
 test-rest: ready ## run the tests that no other lane has

@@ -19,7 +19,7 @@ from tools.ports import held_ports
 
 ROOT = Path(__file__).parents[1]
 QUIET = ROOT / "tests" / "spark" / "log4j2.properties"
-MEMORY = "/dev/shm"
+MEMORY = "/dev/shm"  # noqa: S108 (pytest and tempfile choose unique names in it)
 MEMORY_BYTES = 4 << 30
 """The free space that all lanes together may need."""
 
