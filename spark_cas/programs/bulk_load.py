@@ -39,7 +39,6 @@ from spark_cas.programs.load_report import (
     JobRows,
     LoadReport,
     complete_rows,
-    completed_report,
     failed_report,
     rows_now,
 )
@@ -138,7 +137,7 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     console = message_console()
     load = LoadRun(arguments.request, lambda: start_session(arguments.traceback), console)
     report = _report_of(load, arguments, console)
-    if report.partitions:
+    if report.in_log and report.in_log.partitions:
         console.print(report.table())
     print_line(console, report.summary())
     line = report.to_json()
@@ -245,7 +244,7 @@ class LoadRun:
             write = self._write_request
         except ConditionalLogError:
             # The arguments do not name a log. The value given as address may contain a password, so omit it.
-            return failed_report(error, self.job, "", self._seconds, JobRows(()), started=started)
+            return failed_report(error, self.job, "", self._seconds, JobRows(), started=started)
         # If the log was unavailable before the first append, do not wait for it again.
         is_away = not self._was_incomplete and isinstance(error, StorageError)
         rows = None if write.job is None or is_away else rows_now(write.spec, write.job)
@@ -283,18 +282,12 @@ class LoadRun:
     def _load(self) -> LoadReport:
         """Load the input of a job that is not complete."""
         write = self._write_request
-        self._rows_before = JobRows(()) if write.job is None else rows_now(write.spec, write.job)
+        self._rows_before = JobRows() if write.job is None else rows_now(write.spec, write.job)
         self._was_incomplete = True
         self._input = listed_input(self._request, write, self._session(), self._console)
         job, rows = self._write(self._input, verifying=False)
-        if rows is None:
-            report = LoadReport(job, write.spec.url, ExitCode.COMPLETE, self._seconds, partitions=None)
-        else:
-            before = None if self._rows_before is None else self._rows_before.rows
-            # The result of a write that is not exactly once counts only the rows of this run.
-            before = 0 if job is None else before
-            report = completed_report(job, rows, write.spec.url, self._seconds, before)
-        return replace(report, input=replace(self._input.totals, rows=self._footer_rows))
+        # The result of a write that is not exactly once counts only the rows of this run.
+        return self._completed(job, rows, JobRows() if job is None else self._rows_before)
 
     def _confirm(self, rows: JobRows) -> LoadReport:
         """Compare the input with that of a complete job: the list of files, and with ``--verify`` all rows."""
@@ -304,9 +297,15 @@ class LoadRun:
             if self._input is None:
                 self._input = listed_input(self._request, write, self._session(), self._console)
             self._write(self._input, verifying=True)
-        report = completed_report(write.job, rows, write.spec.url, self._seconds, rows.rows)
+        report = self._completed(write.job, rows, before=rows)
+        return replace(report, already_complete=True, verified=self._request.verify)
+
+    def _completed(self, job: str | None, rows: JobRows | None, before: JobRows | None) -> LoadReport:
+        """Return the report of a complete job. ``before`` are its rows in the log when this run began."""
+        appended = None if rows is None or before is None else rows.rows - before.rows
         totals = None if self._input is None else replace(self._input.totals, rows=self._footer_rows)
-        return replace(report, already_complete=True, verified=self._request.verify, input=totals)
+        log, code = self._write_request.spec.url, ExitCode.COMPLETE
+        return LoadReport(job, log, code, self._seconds, rows, appended_rows=appended, input=totals)
 
     def _write(self, source: ListedInput, *, verifying: bool) -> tuple[str | None, JobRows | None]:
         """Write the rows and wait for the result.
@@ -374,7 +373,7 @@ class LoadRun:
             completion = None if report is None else completion_from_json(report.read_text(encoding="utf-8"))
         if completion is not None:
             if not completion.job:
-                return None, JobRows.of(completion.partitions, None)
+                return None, JobRows(completion.partitions)
             job = write.job or completion.job
             return job, self._recorded_rows(job)
         if write.job is None or not is_recorded(write):
