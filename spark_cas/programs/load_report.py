@@ -117,6 +117,14 @@ class LoadReport:
         known = [each for each in counts if each is not None]
         return sum(known) if len(known) == len(counts) else None
 
+    def _run_text(self, each: PartitionReport) -> str:
+        if self.already_complete:
+            return "an earlier run"
+        if not each.complete:
+            return "not complete"
+        text = f"resumed at row {each.resumed_rows:,}" if each.resumed_rows else "fresh"
+        return f"{text}, lost replies resolved: {each.resolved:,}" if each.resolved else text
+
     def to_json(self) -> str:
         """Return the report as one line of JSON."""
         fields = asdict(self) | {
@@ -190,7 +198,7 @@ class LoadReport:
         table.add_column("guarantee", no_wrap=True)
         for each in self.partitions or ():
             numbers = (each.partition, each.rows, each.base_offset, each.end_offset, each.chunks)
-            table.add_row(*(f"{number:,}" for number in numbers), _run_text(each), each.guarantee)
+            table.add_row(*(f"{number:,}" for number in numbers), self._run_text(each), each.guarantee)
         return table
 
 
@@ -365,10 +373,3 @@ def _partition(result: PartitionResult, removed: int | None) -> PartitionReport:
         guarantee=result.guarantee,
         null_keys=result.null_keys,
     )
-
-
-def _run_text(each: PartitionReport) -> str:
-    if not each.complete:
-        return "not complete"
-    text = f"resumed at row {each.resumed_rows:,}" if each.resumed_rows else "fresh"
-    return f"{text}, lost replies resolved: {each.resolved:,}" if each.resolved else text

@@ -7,7 +7,7 @@ import re
 
 from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
-from spark_cas.core.errors import StorageError
+from spark_cas.core.errors import AccessDeniedError, StorageError
 
 _PASSING = re.compile("400 RequestTimeout|408|409|425|429|5(?!01|05)..")
 """HTTP statuses of a store that is busy, down or reconfiguring. All other statuses are permanent rejections."""
@@ -47,7 +47,7 @@ def plain(error: BaseException, doing: str) -> StorageError:
     """
     status = _status(error)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403"):
-        return StorageError(
+        return AccessDeniedError(
             f"{doing}: the store refused the credentials or their rights. The log needs to list, read and create "
             f"objects below its root, and to delete them where it is trimmed or jobs are forgotten; give credentials "
             f"with store.* options or the environment."
