@@ -86,7 +86,9 @@ class OptionValues:
         except OptionError:
             raise
         except ValueError as expected:
-            raise OptionError(f"option {option.name} must be {expected}, but is not. See docs/options.md.") from None
+            raise OptionError(
+                f"option {option.name} must be {expected}, but has another value. See docs/options.md."
+            ) from None
 
     def need(self, name: str, kind: type[_T]) -> _T:
         """Return the parsed value of an option; raise OptionError if it has neither a value nor a default."""
