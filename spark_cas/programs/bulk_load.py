@@ -56,15 +56,16 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 exit codes: 0 complete, by this or an earlier run; 1 failed, run it again; 2 usage; 3 rejected by a condition;
-4 the input changed; 5 the job has other rows than its files; 130 interrupted, the same command resumes.
+4 the input changed; 5 the job has other rows than its files. With 6 the log is damaged or its store is
+unsafe, and with 7 a right is missing. With 130 it was interrupted, and the same command resumes.
 A load that is not exactly once (option idempotence) does not resume: a rerun appends all rows again.
 The last line on stdout is the result as JSON.
 """
 _LIMITS = ("maxRecordsPerChunk", "maxBytesPerChunk", "maxSecondsPerChunk")
 
 
-def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
-    """Parse a command line into a namespace with a LoadRequest as ``request``. If it is invalid, exit with 2."""
+def argument_parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of(
         prog, "Append files to a log exactly once. A rerun with the same --job resumes the load.", _EPILOG
     )
@@ -76,6 +77,12 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     run.add_argument("--verify", action="store_true", help="compare the rows of a complete job with the input")
     run.add_argument("--tombstones", action="store_true", help="allow null values, which delete their keys")
     run.add_argument("--allow-empty", action="store_true", help="complete the job if the input has no rows")
+    return parser
+
+
+def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
+    """Parse a command line into a namespace with a LoadRequest as ``request``. If it is invalid, exit with 2."""
+    parser = argument_parser(prog)
     arguments = parser.parse_args(argv)
     if arguments.report is not None and not report_file.may_be_put(arguments.report):
         parser.error("--report: the file cannot be written. Name a file in an existing, writable folder.")
@@ -172,7 +179,7 @@ def _report_of(load: "LoadRun", arguments: argparse.Namespace, console: Console)
         if isinstance(plain, ConflictError) and plain.next_offsets is not None:
             named = f"--job {load.job} " if arguments.job is None else ""
             offsets = shlex.quote(json.dumps(plain.next_offsets))
-            line = f"to continue, add to the same command: {named}--expected-offsets {offsets}"
+            line = f"to continue, run the same command with {named}--expected-offsets {offsets}"
             print_line(console, line, "yellow")
         return report
 

@@ -117,6 +117,14 @@ class LoadReport:
         known = [each for each in counts if each is not None]
         return sum(known) if len(known) == len(counts) else None
 
+    def _run_text(self, each: PartitionResult) -> str:
+        if self.already_complete:
+            return "an earlier run"
+        if not each.progress.complete:
+            return "not complete"
+        text = f"resumed at row {each.resumed_rows:,}" if each.resumed_rows else "fresh"
+        return f"{text}, lost replies resolved: {each.resolved:,}" if each.resolved else text
+
     def to_json(self) -> str:
         """Return the report as one line of JSON."""
         result = {each.name: getattr(self, each.name) for each in fields(self)} | {
@@ -204,7 +212,7 @@ class LoadReport:
         for each in self.in_log.partitions if self.in_log else ():
             entry = each.progress
             numbers = (entry.partition, entry.rows, entry.base_offset, entry.end_offset, entry.chunks)
-            table.add_row(*(f"{number:,}" for number in numbers), _run_text(each), each.guarantee)
+            table.add_row(*(f"{number:,}" for number in numbers), self._run_text(each), each.guarantee)
         return table
 
 
@@ -291,10 +299,3 @@ def complete_rows(log: Backend, job: str) -> JobRows | None:
     require_same_log(job, completion.log_id, layout)
     removed = removed_rows(log, [each.progress for each in completion.partitions])
     return JobRows(completion.partitions, plan.earlier_rows if plan else 0, complete=True, removed=removed)
-
-
-def _run_text(each: PartitionResult) -> str:
-    if not each.progress.complete:
-        return "not complete"
-    text = f"resumed at row {each.resumed_rows:,}" if each.resumed_rows else "fresh"
-    return f"{text}, lost replies resolved: {each.resolved:,}" if each.resolved else text

@@ -159,7 +159,7 @@ def test_weak_settings_of_a_broker_are_found(place):
 def test_weak_setting_of_a_topic_is_found_alone(cluster, config, problem, severity):
     place = place_on(cluster.bootstrap, **config)
     report = place.report()
-    assert report.code == (6 if severity == "warning" else 0)
+    assert report.code == (8 if severity == "warning" else 0)
     assert [*report.problems] == [problem]
     finding = only(report.problems[problem])
     assert (finding["severity"], finding["subject"]) == (severity, f"topic {place.spec.topic}")
