@@ -57,6 +57,7 @@ def _check_format(setting: str, content: bytes, command: str, kind: str) -> None
 def _certificates(content: bytes, password: str | None) -> str:
     """Return the certificates of a PKCS12 file as PEM."""
     try:
+        from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - an extra
         from cryptography.hazmat.primitives.serialization import Encoding, pkcs12  # noqa: PLC0415 - an extra
     except ImportError:
         raise OptionError(
@@ -66,10 +67,10 @@ def _certificates(content: bytes, password: str | None) -> str:
         ) from None
     try:
         store = pkcs12.load_pkcs12(content, None if password is None else password.encode())
-    except ValueError:
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise OptionError(
-            f"option kafka.{TRUST_STORE} is not usable: the file is no PKCS12 store, or kafka.{TRUST_PASSWORD} is "
-            "not its password. If the file is PEM, set kafka.ssl.truststore.type to PEM."
+            f"option kafka.{TRUST_STORE} is not usable: the file is no PKCS12 store of a supported kind, or "
+            f"kafka.{TRUST_PASSWORD} is not its password. If the file is PEM, set kafka.ssl.truststore.type to PEM."
         ) from None
     if store.key is not None or not store.additional_certs:
         raise OptionError(
