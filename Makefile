@@ -15,6 +15,8 @@ SMOKE := test-spark-4.0 test-spark-4.1 test-spark-4.3
 WHOLE := $(SMOKE:test-spark-%=test-whole-%)
 # Smoke tests with other versions of Python, Java and the dependencies.
 ENVIRONMENTS := test-oldest test-python-3.12 test-python-3.13
+# CI sets a file of versions with hashes, for the main environment: LOCK=.ci/requirements.lock.
+LOCK :=
 AZURITE := tests/azurite/node_modules/.installed
 # The programs that tests start, except Python and Java.
 PROGRAMS := $(addprefix $(BIN)/,node go chromium)
@@ -36,7 +38,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITHOUT_ZIP := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: $(SMOKE) $(WHOLE) $(ENVIRONMENTS) test-environments test-spark-4.2 smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs house clean needs-java needs-openssl
+.PHONY: $(SMOKE) $(WHOLE) $(ENVIRONMENTS) test-environments test-spark-4.2 smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs lock audit sbom house clean needs-java needs-openssl
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -44,11 +46,13 @@ help: ## list the targets
 env: $(STAMP) $(PROGRAMS) $(AZURITE) ## create the environment: .venv with all programs that tests start
 
 # pip compiles no modules, because that takes most of the time, and most modules are never imported.
-$(STAMP): pyproject.toml examples/key_value_store/pyproject.toml
+$(STAMP): pyproject.toml examples/key_value_store/pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) $(CONSTRAINTS) --editable '.[test,demo,bench]' --editable examples/key_value_store 'pyspark==$(PYSPARK)' $(FURTHER)
+	$(if $(LOCK),$(PIP_INSTALL) --require-hashes --requirement $(LOCK))
+	$(PIP_INSTALL) $(if $(LOCK),--no-deps --no-build-isolation) $(CONSTRAINTS) --editable '.[test,demo,bench]' \
+		--editable examples/key_value_store 'pyspark==$(PYSPARK)' $(FURTHER)
 	echo '$(WITHOUT_ZIP)' > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/compiled.pth"
 	@touch $@
 
@@ -160,10 +164,10 @@ test-spark-4.0 test-whole-4.0: PYSPARK := 4.0.5
 test-spark-4.1 test-whole-4.1: PYSPARK := 4.1.4
 test-spark-4.3 test-whole-4.3: PYSPARK := 4.3.0
 $(SMOKE): test-spark-%: needs-java
-	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) smoke
+	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) LOCK= smoke
 
 $(WHOLE): test-whole-%: needs-java
-	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) whole
+	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) LOCK= whole
 
 test-spark-4.2: smoke ## run the smoke tests on the version of the other lanes
 
@@ -204,6 +208,7 @@ test-rest: ready ## run the tests that no other lane has
 mutants: ready ## plant known defects one by one, and report those that no test detects
 	$(BIN)/python -m tests.mutants
 
+SERVICE := pypi
 BACKEND := all
 SEED := 1
 MINUTES := 1
@@ -234,6 +239,21 @@ bench-scale: $(STAMP) needs-java kafka-jars ## measure how cost grows with rows,
 
 docs: $(STAMP) ## build the documentation site into build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+
+# uv reads the hashes from the index, and writes no address of it.
+lock: $(STAMP) ## write the versions and hashes of all dependencies for CI into .ci/requirements.lock
+	$(PIP_INSTALL) uv
+	printf '%s\n' '.[test,demo,bench]' ./examples/key_value_store 'pyspark==$(PYSPARK)' hatchling editables setuptools wheel | \
+		$(BIN)/uv pip compile - --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet --upgrade \
+		--no-emit-package spark-cas --no-emit-package key-value-store --output-file .ci/requirements.lock
+
+# With --strict, it fails if the service does not know a package. Mirrors of PyPI serve no vulnerabilities: then use SERVICE=osv.
+audit: $(STAMP) ## compare the locked dependencies with known vulnerabilities of PyPI, or of OSV with SERVICE=osv
+	$(PIP_INSTALL) pip-audit
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip --requirement .ci/requirements.lock --vulnerability-service $(SERVICE)
+
+sbom: $(STAMP) ## write a software bill of materials of the package and its dependencies into build/sbom.json
+	@$(BIN)/python -m tools.sbom build/sbom.json
 
 house: $(STAMP) ## print the size of the package next to its targets
 	@$(BIN)/python -m tools.house
