@@ -55,7 +55,7 @@ def figures() -> list[Figure]:
         Figure(f"imports between files and folders in {KAFKA}", len(imports), 30),
         Figure(f"imports in both directions in {KAFKA}", sum((b, a) in imports for a, b in imports) // 2, 0),
         Figure("planted defects", len(_defects()), 60),
-        Figure("words of the docs", _words("docs/*.md"), 20_000),
+        Figure("words of the docs", _words("docs/*.md"), 24_000),
         Figure("words of the decisions", _words("docs/decisions/*.md"), 6_000),
         Figure("words of the README", _words("README.md"), 350),
     ]
