@@ -17,8 +17,8 @@ from spark_cas.log import timing
 _LOG = logging.getLogger("spark_cas")
 _REUSED_SHARE = 0.5
 """A client that starts uses a token of another client while at least this share of its lifetime is left."""
-_LONGEST_SECONDS = 3650 * 24 * 3600
-"""An expiry time that is later is in milliseconds."""
+_LATEST_EXPIRY = 10**11
+"""A later expiry time, after the year 5000, is in milliseconds."""
 _TOKEN = re.compile(r"[\x20-\x7e]+")
 
 Token = tuple[str, float, str, dict[str, str]]
@@ -147,13 +147,13 @@ def _checked(result: object) -> tuple[str, float]:
     """Return the token and its expiry time. Raises OptionError if they are not valid, without showing them."""
     match result:
         case (str(token), int() | float() as expiry) if _TOKEN.fullmatch(token):
-            left = expiry - time.time()
+            valid = time.time() < expiry < _LATEST_EXPIRY
         case _:
             raise OptionError(
                 "option tokenProvider: the function must return a tuple of the token, a str of ASCII characters, and "
                 "its expiry time in seconds since 1970. It returned something else."
             )
-    if not 0 < left < _LONGEST_SECONDS:
+    if not valid:
         raise OptionError(
             "option tokenProvider: the token that the function returned has expired, or its expiry time is not in "
             "seconds since 1970."
