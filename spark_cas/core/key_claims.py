@@ -1,6 +1,6 @@
 """Expected offsets of keys (KIP-27's other alternative): no newer record of the row's key exists.
 
-docs/conditions.md has the definition with examples.
+docs/condition-key.md has the definition with examples.
 """
 
 import numpy as np
@@ -38,6 +38,7 @@ class KeyClaims:
         self._newest = np.full(len(self._keys), -1, dtype=np.int64)
         self.lowest = int(self._expected.min())
         """The lowest expected offset. The caller must pass all records from here on to `see`."""
+        self.highest = int(self._expected.max())
 
     def see(self, base_offset: int, keys: pa.Array) -> None:
         """Add the keys of other writers' records at consecutive offsets from ``base_offset``."""

@@ -101,7 +101,7 @@ def settled_layouts(log: Backend) -> Layouts:
 
 
 def _layout_known(log: Backend, knows: Callable[[Layout], bool]) -> Layout:
-    """Return the layout. If it is stale, return the recorded one, because a broker may have stale metadata."""
+    """Return the layout. If it lacks what the caller knows, return the recorded one."""
     layout = log.layout()
     return layout if knows(layout) else log.layouts().layout
 

@@ -91,12 +91,21 @@ def older_jobs(log: Backend, now_ms: int, age_ms: int) -> list[Kept]:
     Raises:
         FormatError, StorageError, LogNotFoundError.
     """
-    by_owner: dict[str, list[Plan]] = {}
+    result = (_kept(log, job, plans) for job, plans in plans_by_job(log).items())
+    return [each for each in result if each.complete and now_ms - each.newest_ms >= max(age_ms, _straggler_ms())]
+
+
+def plans_by_job(log: Backend) -> dict[str, list[Plan]]:
+    """Return the plans of each job of a log by the name that the user gave, sorted by that name.
+
+    Raises:
+        FormatError, StorageError, LogNotFoundError.
+    """
+    result: dict[str, list[Plan]] = {}
     for plan in map(log.plan, log.jobs()):
         if plan is not None:
-            by_owner.setdefault(_owner(plan), []).append(plan)
-    result = (_kept(log, job, plans) for job, plans in sorted(by_owner.items()))
-    return [each for each in result if each.complete and now_ms - each.newest_ms >= max(age_ms, _straggler_ms())]
+            result.setdefault(_owner(plan), []).append(plan)
+    return dict(sorted(result.items()))
 
 
 def _owner(plan: Plan) -> str:
@@ -115,7 +124,7 @@ def _kept(log: Backend, job: str, plans: Iterable[Plan]) -> Kept:
         newest_ms = max(newest_ms, plan.pinned_at_ms, *(each.committed_at_ms for each in result))
         if done is not None:
             newest_ms = max(newest_ms, done.completed_at_ms)
-        elif not _is_superseded(plan, ordered) and not (plan.round_of and _rows_of(result) == 0):
+        elif not is_superseded(plan, ordered) and not (plan.round_of and _rows_of(result) == 0):
             complete = False
     return Kept(job, tuple(ordered), rows, complete, newest_ms)
 
@@ -129,7 +138,7 @@ def _rows_of(result: Iterable[Progress]) -> int:
     return sum(each.rows for each in result)
 
 
-def _is_superseded(plan: Plan, plans: Iterable[Plan]) -> bool:
+def is_superseded(plan: Plan, plans: Iterable[Plan]) -> bool:
     """Return whether partitions were added since, and the remaining rows of the job have a plan of their own."""
     return any(each.continues and each.layout_epoch > plan.layout_epoch for each in plans)
 

@@ -69,8 +69,14 @@ class MemoryLog(Backend):
             raise LogNotFoundError("there is no log here yet. Create it, or give the partition count when you write.")
         return self._layout
 
-    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:  # noqa: ARG002
-        """Return the bounds of each partition. Appended rows are final at once, so ``waiting`` has no effect."""
+    def bounds_of(
+        self,
+        partitions: Sequence[int],
+        *,
+        waiting: bool,  # noqa: ARG002
+        at_least: Sequence[int] = (),  # noqa: ARG002
+    ) -> tuple[Bounds, ...]:
+        """Return the bounds of each partition. Appended rows are final at once, so the options have no effect."""
         with self._lock:
             return tuple(self._partition(each).bounds() for each in partitions)
 

@@ -22,7 +22,8 @@ def parse_address(address: str, settings: Mapping[str, str] | None = None) -> An
     Args:
         address: A path or a URL.
         settings: Client settings. For an object store, obstore's names, such as ``aws_region``. For Kafka, the Java
-            client's names, such as ``security.protocol``, and ``idPrefix`` for the option of that name.
+            client's names, such as ``security.protocol``, and ``idPrefix`` and ``tokenProvider`` for the options of
+            these names.
 
     Raises:
         OptionError: The address or a setting is invalid.
@@ -37,6 +38,7 @@ def with_settings(
     settings: dict[str, str],
     *,
     prefix: str,
+    token_provider: str | None,
     open_transaction_wait_ms: int,
     transaction_timeout_ms: int,
 ) -> AnySpec:
@@ -48,6 +50,7 @@ def with_settings(
         address.topic,
         settings,
         prefix=prefix,
+        token_provider=token_provider,
         open_transaction_wait_ms=open_transaction_wait_ms,
         transaction_timeout_ms=transaction_timeout_ms,
     )

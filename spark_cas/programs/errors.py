@@ -66,9 +66,13 @@ class ExitCode(IntEnum):
     """The rows differ from those with which the job began."""
     DIFFERENT = 5
     """The comparison finished and found differences. A rerun gives the same result."""
-    DAMAGED = 6
+    WARNING = 6
+    """`spark-cas doctor` found a warning, and no error."""
+    ERROR = 7
+    """`spark-cas doctor` found an error: writers or readers are blocked, or rows can be lost or duplicated."""
+    DAMAGED = 8
     """The log is damaged, of an unknown format, or in an unsafe store. A rerun fails until an operator fixes it."""
-    ACCESS_DENIED = 7
+    ACCESS_DENIED = 9
     """A right is missing. A rerun fails until an administrator grants it."""
     INTERRUPTED = 130
     """Ctrl-C. The same command resumes the run."""

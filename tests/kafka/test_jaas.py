@@ -85,7 +85,7 @@ def test_these_read_as_kafka_reads_them(text, options):
         (f"{PLAIN};", "does not begin"),
         (f"{PLAIN} optional canary=canary;", "does not begin"),
         ("com.canary.Module required;", "not supported"),
-        ("com.sun.security.auth.module.Krb5LoginModule required canary=true;", "Kerberos"),
+        ("com.sun.security.auth.module.Krb5LoginModule required canary=true;", "libsasl2"),
         (f"{PLAIN} required canary;", "name="),
         (f"{PLAIN} required password=;", "name="),
         (f"{PLAIN} required password canary;", "name="),

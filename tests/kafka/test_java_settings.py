@@ -43,7 +43,8 @@ TAKEN = words("""
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
     sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name session.timeout.ms
     share.acknowledgement.mode socket.connection.setup.timeout.max.ms ssl.keymanager.algorithm
-    ssl.secure.random.implementation ssl.trustmanager.algorithm transaction.timeout.ms
+    ssl.cipher.suites ssl.enabled.protocols ssl.protocol ssl.secure.random.implementation
+    ssl.trustmanager.algorithm transaction.timeout.ms
 """)
 TAKEN_FOR_WHAT_HOLDS_ANYWAY = {
     "acks": ("all", "1"),
@@ -67,8 +68,8 @@ REFUSED = words("""
     sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
     sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
     sasl.oauthbearer.assertion.template.file sasl.oauthbearer.jwt.retriever.class
-    sasl.oauthbearer.jwt.validator.class security.providers ssl.cipher.suites ssl.enabled.protocols
-    ssl.engine.factory.class ssl.protocol ssl.provider transactional.id value.deserializer value.serializer
+    sasl.oauthbearer.jwt.validator.class security.providers ssl.engine.factory.class ssl.provider transactional.id
+    value.deserializer value.serializer
 """)
 
 TOPIC = {"kafka.bootstrap.servers": "a:9092", "topic": "flights"}

@@ -3,12 +3,15 @@
 import shlex
 import shutil
 import subprocess
+import sys
+import traceback
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.client.stores import with_stores
 from spark_cas.log.kafka.settings.secrets import resolve
 from spark_cas.log.kafka.settings.tls import (
     CONVERT_KEY_STORE,
@@ -49,7 +52,7 @@ def tls(**given: str) -> dict[str, str]:
 
 
 def start(java: dict[str, str]) -> dict[str, str]:
-    settings = resolve(librdkafka_settings(java))
+    settings = with_stores(resolve(librdkafka_settings(java)))
     Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **settings})
     return settings
 
@@ -132,13 +135,12 @@ def test_host_names_are_always_checked():
     [
         (tls(endpoint_identification_algorithm=""), "must be https"),
         (tls(endpoint_identification_algorithm="none"), "pose as the broker"),
-        (tls(keystore_location="canary.jks", keystore_password="canary"), CONVERT_KEY_STORE),
-        (tls(keystore_type="JKS", keystore_location="canary", keystore_password="canary"), CONVERT_KEY_STORE),
-        (tls(keystore_type="canary"), "PKCS12 or PEM"),
+        (tls(keystore_type="canary"), "PEM, PKCS12 or JKS"),
         (tls(key_password="canary"), "kafka.ssl.keystore.type"),
-        (tls(truststore_location="canary.jks", truststore_password="canary"), CONVERT_TRUST_STORE),
-        (tls(truststore_type="JKS", truststore_location="canary"), CONVERT_TRUST_STORE),
-        (tls(truststore_type="PKCS12", truststore_location="canary"), CONVERT_TRUST_STORE_P12),
+        (tls(truststore_type="canary"), "PEM, PKCS12 or JKS"),
+        (tls(truststore_password="canary"), "a trust store is a file"),
+        (tls(truststore_location="canary", truststore_certificates="canary"), "a trust store is a file"),
+        (tls(truststore_type="PKCS12", truststore_location="env:canary"), "plain path"),
         (tls(truststore_type="PEM", truststore_location="canary", truststore_password="canary"), "no password"),
         (tls(truststore_type="PEM"), "give one of the two"),
         (tls(truststore_type="PEM", truststore_certificates=" "), "not empty"),
@@ -190,28 +192,82 @@ def test_every_setting_of_a_store_is_tried_here():
     assert tried == TLS_NAMES
 
 
-@pytest.mark.spark  # keytool is part of Java
-def test_the_commands_in_the_refusals_do_convert(stores, tmp_path):
+def keytool(command: str, folder: Path) -> None:
     assert shutil.which("keytool"), "keytool is a part of Java, which the tests with a JVM need"
+    run(f"keytool {command}", folder)
+
+
+@pytest.mark.spark  # keytool is part of Java
+@pytest.mark.parametrize("kind", [{}, {"keystore_type": "JKS"}, {"keystore_type": "PKCS12"}])
+def test_java_key_store_that_is_pkcs12_is_read_whatever_its_type(stores, tmp_path, kind):
+    """Since Java 9, keytool writes PKCS12 by default, also to a file that is named .jks."""
+    new = f"-destkeystore client.jks -deststorepass {PASSWORD}"
+    shutil.copy(stores / "client.p12", tmp_path / "given.p12")
+    keytool(f"-importkeystore -srckeystore given.p12 -srcstorepass {PASSWORD} {new}", tmp_path)
+    path = str(tmp_path / "client.jks")
+    settings = start(tls(keystore_location=path, keystore_password=PASSWORD, **kind))
+    assert settings["ssl.keystore.location"] == path
+
+
+@pytest.mark.spark  # as above
+@pytest.mark.parametrize("kind", [{}, {"truststore_type": "jks"}, {"truststore_type": "PKCS12"}])
+def test_java_trust_store_that_is_pkcs12_is_read_whatever_its_type(stores, tmp_path, kind, monkeypatch):
+    certificate = stores / "cert.pem"
+    for alias in ("a", "b"):
+        keytool(
+            f"-importcert -noprompt -alias {alias} -file {shlex.quote(str(certificate))} -keystore trust.jks "
+            f"-storepass {PASSWORD}",
+            tmp_path,
+        )
+    monkeypatch.setenv("TRUST_PASSWORD", PASSWORD)
+    given = tls(truststore_location=str(tmp_path / "trust.jks"), truststore_password="env:TRUST_PASSWORD", **kind)
+    settings = start(given)
+    assert settings == {"security.protocol": "ssl", "ssl.ca.pem": settings["ssl.ca.pem"]}
+    assert settings["ssl.ca.pem"].count(certificate.read_text().strip()) == 2
+
+
+def unusable(given: dict[str, str]) -> str:
+    with pytest.raises(OptionError) as refused:
+        start(given)
+    assert "canary" not in "".join(traceback.format_exception(refused.value))
+    return str(refused.value)
+
+
+def test_trust_store_that_cannot_be_used_is_rejected(stores, tmp_path):
+    def trusting(path: Path, password: str) -> dict[str, str]:
+        return tls(truststore_type="PKCS12", truststore_location=str(path), truststore_password=password)
+
+    assert "kafka.ssl.truststore.password is not" in unusable(trusting(stores / "client.p12", OTHER))
+    assert "no PKCS12 store" in unusable(trusting(stores / "cert.pem", PASSWORD))
+    assert CONVERT_TRUST_STORE_P12 in unusable(trusting(stores / "client.p12", PASSWORD)), "it has a private key"
+    assert "FileNotFoundError" in unusable(trusting(tmp_path / "canary", PASSWORD))
+
+
+def test_trust_store_without_the_library_names_it(stores, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
+    text = unusable(tls(truststore_location=str(stores / "client.p12"), truststore_password=PASSWORD))
+    assert "spark-cas[pkcs12]" in text
+    assert CONVERT_TRUST_STORE_P12 in text
+
+
+@pytest.mark.spark  # as above
+def test_the_commands_in_the_refusals_do_convert(stores, tmp_path):
     shutil.copy(stores / "client.p12", tmp_path / "given.p12")
     store = f"-srckeystore given.p12 -srcstorepass {PASSWORD} -deststorepass {PASSWORD} -deststoretype"
-    trusted = f"keytool -importcert -noprompt -alias ca -file {shlex.quote(str(stores / 'cert.pem'))}"
-    for command in (
-        f"keytool -importkeystore {store} JKS -destkeystore client.jks",
-        f"{CONVERT_KEY_STORE} -srcstorepass {PASSWORD} -deststorepass {PASSWORD}",
-        f"{trusted} -storetype JKS -keystore truststore.jks -storepass {PASSWORD}",
-        f"{CONVERT_TRUST_STORE.replace(' >', f' -storepass {PASSWORD} >')}",
-    ):
-        run(command, tmp_path)
+    trusted = f"-importcert -noprompt -alias ca -file {shlex.quote(str(stores / 'cert.pem'))}"
+    keytool(f"-importkeystore {store} JKS -destkeystore client.jks", tmp_path)
+    keytool(f"{trusted} -storetype JKS -keystore truststore.jks -storepass {PASSWORD}", tmp_path)
+    jks, trust = str(tmp_path / "client.jks"), str(tmp_path / "truststore.jks")
+    assert CONVERT_KEY_STORE in unusable(tls(keystore_location=jks, keystore_password=PASSWORD))
+    assert CONVERT_TRUST_STORE in unusable(tls(truststore_location=trust, truststore_password=PASSWORD))
+    run(f"{CONVERT_KEY_STORE} -srcstorepass {PASSWORD} -deststorepass {PASSWORD}", tmp_path)
+    run(CONVERT_TRUST_STORE.replace(" >", f" -storepass {PASSWORD} >"), tmp_path)
     p12 = str(tmp_path / "client.p12")
     start(tls(keystore_type="PKCS12", keystore_location=p12, keystore_password=PASSWORD))
     pem = tmp_path / "truststore.pem"
     start(tls(truststore_type="PEM", truststore_location=str(pem)))
-    for command in (
-        f"{trusted} -storetype PKCS12 -keystore truststore.p12 -storepass {PASSWORD}",
-        "rm truststore.pem",
-        f"{CONVERT_TRUST_STORE_P12} -passin pass:{PASSWORD}",
-    ):
-        run(command, tmp_path)
+    pem.unlink()
+    keytool(f"{trusted} -storetype PKCS12 -keystore truststore.p12 -storepass {PASSWORD}", tmp_path)
+    run(f"{CONVERT_TRUST_STORE_P12} -passin pass:{PASSWORD}", tmp_path)
     assert "BEGIN CERTIFICATE" in pem.read_text()
     start(tls(truststore_type="PEM", truststore_location=str(pem)))

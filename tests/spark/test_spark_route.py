@@ -12,6 +12,7 @@ from spark_cas import open_log, route
 from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.records import RECORDS
+from spark_cas.options.parse import parse_route
 from spark_cas.spark import setup
 from spark_cas.spark.writing.end_markers import MARKER, without_end_markers
 from spark_cas.spark.writing.route import route_rows
@@ -162,7 +163,7 @@ def test_each_task_ends_with_an_end_marker(spark, log_path, order_by, claims):
 @pytest.mark.parametrize("order", ["desc_nulls_first", "asc_nulls_last"])
 def test_each_task_ends_with_an_end_marker_if_the_order_is_of_columns(spark, log_path, order):
     order_by = [getattr(sf, order)("value")]
-    rows = route_rows(rows_with_nulls(spark), {"path": log_path}, order_by=order_by, has_columns=True)
+    rows = route_rows(rows_with_nulls(spark), parse_route({"path": log_path}), order_by=order_by, has_columns=True)
     before, ends = ends_of(with_task(rows))
     assert ends == ENDS
     assert sum(map(len, before)) == 60

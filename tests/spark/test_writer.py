@@ -394,7 +394,7 @@ def test_next_offsets_of_one_task_are_not_those_of_the_job(plan, path, set_timin
     task = plan(partitions="2").task
     conflict = ConflictError("x", partition=0, actual_offset=3, next_offsets={0: 3})
     shutil.rmtree(path)
-    error = write_module.with_job_state(task.spec, task.plan, conflict, [])
+    error = write_module.with_job_state(task.request.spec, task.plan, conflict, [])
     assert (type(error), error.fields) == (ConflictError, {"partition": 0, "actual_offset": 3})
 
 

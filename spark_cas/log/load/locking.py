@@ -294,7 +294,7 @@ class _Waiting:
         if self._is_over:
             raise LoadInProgressError(refusal)
         if left <= 0:
-            # Repeat the check after the deadline, because this process may have stalled.
+            # Repeat the check after the deadline, because this process may have been suspended.
             self._is_over = True
             return
         if time.monotonic() >= self._say_at:

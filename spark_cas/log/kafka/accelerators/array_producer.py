@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from itertools import repeat
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,12 +26,14 @@ from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka.accelerators import librdkafka as c
 from spark_cas.log.kafka.accelerators.lifetime import Lifetime
 from spark_cas.log.kafka.accelerators.record_arrays import arguments_of, messages_of
-from spark_cas.log.kafka.client.reports import Reports
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
 
 _SLICE_ROWS = 20_000
 """How many rows have their addresses prepared at a time, about 200 bytes each."""
+
+TokenOf = Callable[[str], tuple[str, float, str, dict[str, str]]]
+"""Returns a token, its expiry time in seconds since 1970, the principal, and SASL extensions."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,6 +43,16 @@ class Logger(Protocol):
     """Receives the log lines of librdkafka."""
 
     def log(self, level: int, form: str, /, *args: object) -> None: ...
+
+
+class Reports(Protocol):
+    """Receives the delivery reports of records."""
+
+    explicit_ms: int | None
+
+    def take(self, count: int, first: int, last: int) -> None: ...
+
+    def take_error(self, count: int, error: KafkaError) -> None: ...
 
 
 def _call(method: Callable[Concatenate["ArrayProducer", P], R]) -> Callable[Concatenate["ArrayProducer", P], R]:
@@ -55,24 +67,28 @@ def _call(method: Callable[Concatenate["ArrayProducer", P], R]) -> Callable[Conc
 
 
 class ArrayProducer:
-    """A producer for one topic. Raises KafkaException for settings that it cannot start with."""
+    """A producer for one topic. Raises KafkaException for settings that it cannot start with.
+
+    ``oauth_cb`` in the settings is a function as for confluent-kafka's producer.
+    """
 
     def __init__(self, lib: ctypes.CDLL, settings: Mapping[str, object], topic: str, logger: Logger) -> None:
         self._lib = lib
         self._logger = logger
         self._most_bytes = int(str(settings["message.max.bytes"]))
-        self._client = _new(lib, settings)
+        self._client, refresh = _new(lib, settings)
         self._queue = lib.rd_kafka_queue_get_main(self._client)
         lib.rd_kafka_set_log_queue(self._client, None)
         self._name = topic.encode()
         self._topic = lib.rd_kafka_topic_new(self._client, self._name, None)
         self._lent: list[pa.ChunkedArray] = []
         # librdkafka's threads may outlive Python's objects when the process exits, and must not read freed memory.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._lent))
-        end = weakref.finalize(self, _destroy, lib, self._client, self._queue, self._topic, self._lent)
+        kept = (self._lent, refresh)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+        end = weakref.finalize(self, _destroy, lib, self._client, self._queue, self._topic, kept)
         end.atexit = False
         self._lifetime = Lifetime(end)
-        self._reports = Reports(0, None)
+        self._reports: Reports
         self._enqueued = 0
         self._acknowledged_by = -1
         """The broker that last acknowledged records, -1 if none has."""
@@ -84,23 +100,22 @@ class ArrayProducer:
         return int(self._lib.rd_kafka_outq_len(self._client))
 
     @_call
-    def hand_over(self, partition: int, records: pa.Table, time_ms: int) -> Reports:
+    def hand_over(self, partition: int, records: pa.Table, time_ms: int, reports: Reports) -> None:
         """Queue records for sending, in order. Records without a timestamp get ``time_ms`` or the current time.
 
-        `poll` updates the returned reports until the next call of this method. The values are not copied, and are
+        `poll` updates the reports until the next call of this method. The values are not copied, and are
         kept in memory until no record is in flight. Raises KafkaException.
         """
         self._enqueued += 1
         self._lent.append(records.column("value"))
         times = records.column("timestamp")
-        self._reports = Reports(len(times), time_ms if times.null_count else None)
+        self._reports = reports
         self._gives_time = times.null_count == len(times)
         headers = records.column("headers")
         if self._gives_time and (headers.null_count == len(headers) or not len(pc.list_flatten(headers))):
             self._produce_batch(partition, records)
         else:
             self._produce_each(partition, fill_timestamps(records, time_ms))
-        return self._reports
 
     @_call
     def poll(self, seconds: float) -> None:
@@ -288,11 +303,18 @@ class ArrayProducer:
             raise KafkaException(error)
 
 
-def _new(lib: ctypes.CDLL, settings: Mapping[str, object]) -> int:
+def _new(lib: ctypes.CDLL, settings: Mapping[str, object]) -> tuple[int, object]:
+    """Return a new client, and the callback that it calls for tokens, which has to exist as long as the client."""
     text = ctypes.create_string_buffer(c.ERROR_TEXT_BYTES)
     conf = lib.rd_kafka_conf_new()
     made = None
-    for name, value in {**settings, "log.queue": True}.items():
+    token_of = settings.get("oauth_cb")
+    refresh = _refreshing(lib, cast("TokenOf", token_of)) if token_of is not None else None
+    if refresh is not None:
+        lib.rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, refresh)
+        lib.rd_kafka_conf_enable_sasl_queue(conf, 1)
+    plain = {name: value for name, value in settings.items() if name != "oauth_cb"}
+    for name, value in {**plain, "log.queue": True}.items():
         message = str(value).lower() if isinstance(value, bool) else str(value)
         if lib.rd_kafka_conf_set(conf, name.encode(), message.encode(), text, len(text)):
             break
@@ -302,15 +324,40 @@ def _new(lib: ctypes.CDLL, settings: Mapping[str, object]) -> int:
     if not made:
         lib.rd_kafka_conf_destroy(conf)
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
-    return int(made)
+    if refresh is not None:
+        # From a thread of the library, because a producer that is idle or within a long call is not polled.
+        lib.rd_kafka_sasl_background_callbacks_enable(made)
+    return int(made), refresh
 
 
-def _destroy(lib: ctypes.CDLL, client: int, queue: int, topic: int, lent: list[pa.ChunkedArray]) -> None:
+def _refreshing(lib: ctypes.CDLL, token_of: TokenOf) -> object:
+    """Return the callback with which the library requests a token."""
+
+    def refresh(client: int, _config: bytes | None, _opaque: int | None) -> None:
+        text = ctypes.create_string_buffer(c.ERROR_TEXT_BYTES)
+        try:
+            token, expiry, principal, extensions = token_of("")
+            names = [part.encode() for pair in extensions.items() for part in pair]
+            failed = lib.rd_kafka_oauthbearer_set_token(
+                *(client, token.encode(), int(1000 * expiry), principal.encode()),
+                *((ctypes.c_char_p * len(names))(*names), len(names), text, len(text)),
+            )
+        except Exception:  # noqa: BLE001 - the provider keeps its error, and the library has no use for it
+            failed = True
+        if failed:
+            lib.rd_kafka_oauthbearer_set_token_failure(client, b"no token")
+
+    return c.TOKEN_CALLBACK(refresh)
+
+
+def _destroy(
+    lib: ctypes.CDLL, client: int, queue: int, topic: int, kept: tuple[list[pa.ChunkedArray], object]
+) -> None:
     lib.rd_kafka_topic_destroy(topic)
     lib.rd_kafka_queue_destroy(queue)
     lib.rd_kafka_destroy(client)
-    lent.clear()
-    ctypes.pythonapi.Py_DecRef(ctypes.py_object(lent))
+    kept[0].clear()
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(kept))
 
 
 def _described(lib: ctypes.CDLL, result: int) -> tuple[str, int]:

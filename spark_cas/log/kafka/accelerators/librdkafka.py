@@ -67,6 +67,9 @@ class TopicPartitionEntry(ctypes.Structure):
     )
 
 
+TOKEN_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_void_p)
+"""Is called with the client when it needs a new token."""
+
 _OFFSET = POINTER(c_int64)
 
 _FUNCTIONS = {
@@ -74,6 +77,14 @@ _FUNCTIONS = {
     "rd_kafka_conf_destroy": (None, c_void_p),
     "rd_kafka_conf_set": (c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t),
     "rd_kafka_conf_set_events": (None, c_void_p, c_int),
+    "rd_kafka_conf_set_oauthbearer_token_refresh_cb": (None, c_void_p, TOKEN_CALLBACK),
+    "rd_kafka_conf_enable_sasl_queue": (None, c_void_p, c_int),
+    "rd_kafka_sasl_background_callbacks_enable": (c_void_p, c_void_p),
+    "rd_kafka_oauthbearer_set_token": (
+        *(c_int, c_void_p, c_char_p, c_int64, c_char_p),
+        *(POINTER(c_char_p), c_size_t, c_char_p, c_size_t),
+    ),
+    "rd_kafka_oauthbearer_set_token_failure": (c_int, c_void_p, c_char_p),
     "rd_kafka_new": (c_void_p, c_int, c_void_p, c_char_p, c_size_t),
     "rd_kafka_destroy": (None, c_void_p),
     "rd_kafka_queue_get_main": (c_void_p, c_void_p),

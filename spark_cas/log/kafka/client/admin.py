@@ -107,8 +107,8 @@ class Admin:
     def waited_recently(self) -> bool:
         """Return whether a recent request was answered late or not at all.
 
-        Then a stalled broker may just have resumed. The next request is sent within half of this time, unless its own
-        answer is late too.
+        Then a broker that stalled may just have resumed, and may not know that it was demoted. The next request is
+        sent within half of this time, unless its own answer is late too.
         """
         return time.monotonic() - self._late_at < 2 * timing.current().metadata_lag
 
@@ -152,6 +152,7 @@ class Admin:
         Raises:
             KafkaException: The request failed. If it timed out, the code is the cause that kept the client from its
                 brokers.
+            OptionError: The request failed, and so did the function that returns the tokens of the client.
         """
         failure = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's own errors are named so
         try:
@@ -169,6 +170,8 @@ class Admin:
             # The future keeps its error, and the error keeps this frame: together they would keep the client alive.
             del requested
         self.client.poll(0)
+        if (tokens := self._settings.get("oauth_cb")) is not None:
+            tokens.check()
         if failure.code() in TIMED_OUT:
             message = why_unreachable(self._troubles.codes)
             # librdkafka reports a connection that it closed for a timeout as if the broker had closed it. A refusal

@@ -5,9 +5,12 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
+from spark_cas.log.kafka.client.stores import with_stores
+from spark_cas.log.kafka.client.tokens import tokens_of
 from spark_cas.log.kafka.settings.client_settings import Client
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.settings.rejected import unusable
+from spark_cas.log.kafka.settings.sasl import EXTENSIONS, PROVIDER
 from spark_cas.log.kafka.settings.secrets import resolve
 from spark_cas.log.kafka.settings.translate import for_client
 
@@ -23,8 +26,14 @@ Made = TypeVar("Made")
 
 
 def settings_of(spec: KafkaSpec, client: Client) -> dict[str, Any]:
-    """Return the settings of every client of a spec. Fixed settings override the user's."""
-    values: dict[str, Any] = resolve(for_client(spec.client_options, client))
+    """Return the settings of every client of a spec. Fixed settings override the user's.
+
+    Raises:
+        OptionError: A secret, a token or a file is not available here.
+    """
+    values: dict[str, Any] = with_stores(resolve(for_client(spec.client_options, client)))
+    if PROVIDER in values:
+        values["oauth_cb"] = tokens_of(values.pop(PROVIDER), values.pop(EXTENSIONS, ""))
     return {
         # A new client waits half of this time between its first connection and the next.
         "reconnect.backoff.ms": min(20, int(values.get("reconnect.backoff.max.ms", 20))),

@@ -13,6 +13,7 @@ from spark_cas.log.timing import RETRY_TIMEOUT_MS
 
 SCHEME = "kafka"
 _ID_PREFIX = "idprefix"
+_TOKEN_PROVIDER = "tokenprovider"  # noqa: S105 - the name of an option
 
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _HIGHEST_PORT = 65535
@@ -33,6 +34,7 @@ def kafka_spec(
     settings: Mapping[str, str],
     *,
     prefix: str = DEFAULT_PREFIX,
+    token_provider: str | None = None,
     open_transaction_wait_ms: int = RETRY_TIMEOUT_MS,
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_MS,
 ) -> KafkaSpec:
@@ -45,6 +47,7 @@ def kafka_spec(
         topic: The name of the topic.
         settings: Client settings under the names of Kafka's Java client.
         prefix: The option ``idPrefix``, which begins transactional ids, groups and registry topics.
+        token_provider: The option ``tokenProvider``, ``package.module:function``.
         open_transaction_wait_ms: How long a claim or a read waits for an open transaction of another writer, in
             milliseconds.
         transaction_timeout_ms: The transaction timeout of producers, in milliseconds.
@@ -56,7 +59,7 @@ def kafka_spec(
         servers = check_servers(servers)
     except ValueError as expected:
         raise OptionError(f"the address of the brokers must be {expected}, but has another form.") from None
-    pairs = librdkafka_settings(settings)
+    pairs = librdkafka_settings(settings, servers, token_provider)
     check_transport(servers, pairs)
     return KafkaSpec(
         bootstrap_servers=servers,
@@ -71,17 +74,21 @@ def kafka_spec(
 def parse_kafka_url(url: str, settings: Mapping[str, str]) -> KafkaSpec:
     """Return the spec of ``kafka://host1:9092,host2:9092/topic``, and log a warning for settings that have no effect.
 
-    ``idPrefix`` in ``settings`` is not a client setting but the option of that name. Raises OptionError.
+    ``idPrefix`` and ``tokenProvider`` in ``settings`` are not client settings but the options of these names. Raises
+    OptionError.
     """
-    prefix = DEFAULT_PREFIX
+    prefix, token_provider = DEFAULT_PREFIX, None
     of_clients = {}
     for name, value in settings.items():
         if name.lower() == _ID_PREFIX:
             prefix = value
+            continue
+        if name.lower() == _TOKEN_PROVIDER:
+            token_provider = value
             continue
         of_clients[name] = value
         instead = holds_instead(name.lower(), value)
         if instead is not None:
             log_ignored(f"kafka.{name.lower()}", instead)
     servers, _, topic = url.partition("://")[2].partition("/")
-    return kafka_spec(servers, topic.strip("/"), of_clients, prefix=prefix)
+    return kafka_spec(servers, topic.strip("/"), of_clients, prefix=prefix, token_provider=token_provider)

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings import msk
+from spark_cas.log.kafka.settings.refused import NO_KERBEROS
 
 _KAFKA = "org.apache.kafka.common.security."
 _SHADED = "kafkashaded."
@@ -14,6 +16,7 @@ MODULES = {
     f"{_KAFKA}plain.PlainLoginModule": "PlainLoginModule",
     f"{_KAFKA}scram.ScramLoginModule": "ScramLoginModule",
     f"{_KAFKA}oauthbearer.OAuthBearerLoginModule": "OAuthBearerLoginModule",
+    f"{msk.PACKAGE}{msk.LOGIN_MODULE}": msk.LOGIN_MODULE,
 }
 
 # Tokens as in java.io.StreamTokenizer with the setup of Kafka's JaasConfig, except that quotes must be closed.
@@ -88,12 +91,10 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def _module(name: str) -> str:
-    module = MODULES.get(name.removeprefix(_SHADED))
+    module = MODULES.get(name.removeprefix(_SHADED).removeprefix(msk.SHADED))
     if module is None:
-        raise _error(
-            f"its login module is not supported. Use one of {', '.join(MODULES)}. Kerberos and custom modules "
-            "are not supported: request SCRAM credentials, an OAuth client or a client certificate"
-        )
+        reason = f". {NO_KERBEROS}" if name.endswith(".Krb5LoginModule") else ""
+        raise _error(f"its login module is not supported. Use one of {', '.join(MODULES)}{reason.removesuffix('.')}")
     return module
 
 

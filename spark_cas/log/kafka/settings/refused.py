@@ -20,6 +20,11 @@ class Refusal(NamedTuple):
     suffixes: tuple[str, ...] = ()
 
 
+NO_KERBEROS = (
+    "Kerberos (GSSAPI) is not supported: it needs a confluent-kafka that is built from source, with a librdkafka "
+    "that has libsasl2, and the published wheels of confluent-kafka have none. Use kafka.sasl.mechanism "
+    "SCRAM-SHA-512 or OAUTHBEARER, or mutual TLS."
+)
 _NOT_BYTES = "Keys and values are bytes here. Encode and decode them in the DataFrame, and leave it out."
 _OFFSETS = "Spark keeps the offsets. Use the options startingOffsets and endingOffsets."
 
@@ -71,13 +76,10 @@ REFUSALS: tuple[Refusal, ...] = (
         ("allow.auto.create.topics",),
     ),
     # Runs code, loads libraries or reveals secrets.
+    Refusal(f"{NO_KERBEROS} Leave it out.", (), ("sasl.kerberos.",)),
     Refusal(
-        "Kerberos runs a shell command on every worker. Use kafka.sasl.mechanism SCRAM-SHA-512, or mutual TLS.",
-        (),
-        ("sasl.kerberos.",),
-    ),
-    Refusal(
-        "The client has PLAIN, SCRAM and OAUTHBEARER (OIDC) built in and runs no handler. Leave it out.",
+        "The client has PLAIN, SCRAM, OAUTHBEARER (OIDC) and AWS_MSK_IAM built in and runs no handler of Java. Leave "
+        "it out. For the tokens of another identity service, use option tokenProvider.",
         ("sasl.login.class", "sasl.oauthbearer.jwt.retriever.class", "sasl.oauthbearer.jwt.validator.class"),
         (),
         (".callback.handler.class",),
@@ -106,18 +108,11 @@ REFUSALS: tuple[Refusal, ...] = (
         ("enable.ssl.certificate.verification",),
     ),
     Refusal(
-        "A token without a signature proves nothing. Use kafka.sasl.oauthbearer.token.endpoint.url.",
+        "A token without a signature proves nothing. Use kafka.sasl.oauthbearer.token.endpoint.url, or option "
+        "tokenProvider.",
         ("enable.sasl.oauthbearer.unsecure.jwt", "sasl.oauthbearer.config"),
     ),
     # Available in Java's client only.
-    Refusal(
-        "It sets up Java's TLS. OpenSSL takes the newest version and best cipher that the broker has. Leave it out.",
-        (
-            "ssl.cipher.suites",
-            "ssl.enabled.protocols",
-            "ssl.protocol",
-        ),
-    ),
     Refusal(
         "The client gets its tokens by client credentials. Leave it out, and give "
         "kafka.sasl.oauthbearer.client.credentials.client.id and its secret.",
@@ -141,7 +136,10 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal("Write kafka.sasl.oauthbearer.client.credentials.client.id.", ("sasl.oauthbearer.client.id",)),
     Refusal("Write kafka.sasl.oauthbearer.client.credentials.client.secret.", ("sasl.oauthbearer.client.secret",)),
-    Refusal("kafka.sasl.mechanism OAUTHBEARER is always by OIDC. Leave it out.", ("sasl.oauthbearer.method",)),
+    Refusal(
+        "kafka.sasl.mechanism OAUTHBEARER is by OIDC, or by option tokenProvider. Leave it out.",
+        ("sasl.oauthbearer.method",),
+    ),
     *(
         Refusal(f"Write kafka.{setting.java}.", (setting.rdkafka,))
         for setting in SETTINGS

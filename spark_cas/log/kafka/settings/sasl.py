@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings import msk
 from spark_cas.log.kafka.settings.jaas import Login, parse_jaas
+from spark_cas.log.kafka.settings.refused import NO_KERBEROS
 from spark_cas.log.kafka.settings.transport import is_loopback
 
 _URL = "sasl.oauthbearer.token.endpoint.url"
@@ -21,6 +23,7 @@ MODULE_OF = {
     "SCRAM-SHA-256": "ScramLoginModule",
     "SCRAM-SHA-512": "ScramLoginModule",
     "OAUTHBEARER": "OAuthBearerLoginModule",
+    msk.MECHANISM: msk.LOGIN_MODULE,
 }
 """The login module for each mechanism."""
 
@@ -32,14 +35,22 @@ _OAUTH = {
 """Java's name, with its older name as an option of the login module, and librdkafka's name."""
 
 _EXTENSION = "extension_"
+EXTENSIONS = "sasl.oauthbearer.extensions"
+"""librdkafka's name."""
+
+PROVIDER = "sasl.oauthbearer.config"
+"""librdkafka's name of the text that it hands to the function that returns tokens. Here it is the token provider."""
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
-def sasl_settings(values: Mapping[str, str]) -> dict[str, str]:
+def sasl_settings(values: Mapping[str, str], servers: str = "", token_provider: str | None = None) -> dict[str, str]:
     """Return the credentials under librdkafka's names.
 
     Args:
         values: Settings under Java's names, none of them blank. Only those in ``SASL_NAMES`` are read. A password may
             be a reference such as ``env:NAME``, and stays one.
+        servers: The addresses of the brokers. Those of Amazon MSK contain its region.
+        token_provider: The option ``tokenProvider``: the function that returns the tokens of OAUTHBEARER.
 
     Raises:
         OptionError: The mechanism is missing or not supported, its login is missing, or both do not match.
@@ -51,8 +62,14 @@ def sasl_settings(values: Mapping[str, str]) -> dict[str, str]:
             f"option kafka.sasl.jaas.config names another login module than {MODULE_OF[mechanism]}, which "
             f"kafka.sasl.mechanism {mechanism} needs. Change the one or the other."
         )
-    if mechanism == "OAUTHBEARER":
-        result = _oidc(values, login.options if login else {})
+    options = login.options if login else {}
+    if token_provider is not None:
+        result = _provided(values, options, mechanism, token_provider)
+    elif mechanism == "OAUTHBEARER":
+        result = _oidc(values, options)
+    elif mechanism == msk.MECHANISM:
+        _check_surplus(values, mechanism)
+        mechanism, result = "OAUTHBEARER", {PROVIDER: msk.msk_provider(options, servers)}
     else:
         result = _password(values, login, mechanism)
     return {"sasl.mechanism": mechanism, **result}
@@ -62,22 +79,49 @@ def _mechanism(values: Mapping[str, str]) -> str:
     mechanisms = ", ".join(MODULE_OF)
     if "sasl.mechanism" not in values:
         raise OptionError(
-            "option kafka.sasl.mechanism is missing. Java's client would take GSSAPI, which is Kerberos and not "
-            f"supported. Set it to one of {mechanisms}."
+            f"option kafka.sasl.mechanism is missing, and Java's default is GSSAPI. {NO_KERBEROS} Set it to one of "
+            f"{mechanisms}."
         )
     mechanism = values["sasl.mechanism"].strip().upper()
     if mechanism not in MODULE_OF:
-        raise OptionError(
-            f"option kafka.sasl.mechanism must be one of {mechanisms}. Kerberos (GSSAPI) is not supported, "
-            "because it runs a shell command on every worker."
-        )
+        reason = f" {NO_KERBEROS}" if mechanism == "GSSAPI" else ""
+        raise OptionError(f"option kafka.sasl.mechanism must be one of {mechanisms}, but is not.{reason}")
     return mechanism
 
 
-def _password(settings: Mapping[str, str], login: Login | None, mechanism: str) -> dict[str, str]:
+def _check_surplus(settings: Mapping[str, str], mechanism: str) -> None:
     surplus = sorted(settings.keys() & {_URL, *_OAUTH})
     if surplus:
-        raise OptionError(f"option kafka.{surplus[0]} is only for kafka.sasl.mechanism OAUTHBEARER. Leave it out.")
+        other = "option tokenProvider" if mechanism == "OAUTHBEARER" else f"kafka.sasl.mechanism {mechanism}"
+        raise OptionError(
+            f"option kafka.{surplus[0]} is only for kafka.sasl.mechanism OAUTHBEARER with a token endpoint, not for "
+            f"{other}. Leave it out."
+        )
+
+
+def _provided(
+    settings: Mapping[str, str], options: Mapping[str, str], mechanism: str, provider: str
+) -> dict[str, str]:
+    """Return the settings for tokens from a function, and the SASL extensions of the login."""
+    if mechanism != "OAUTHBEARER":
+        raise OptionError(
+            f"option tokenProvider is for kafka.sasl.mechanism OAUTHBEARER, not for {mechanism}. Change the one, or "
+            "leave out the other."
+        )
+    _check_surplus(settings, mechanism)
+    if _FUNCTION.fullmatch(provider.strip()) is None:
+        raise OptionError("option tokenProvider must be package.module:function, but is not.")
+    extensions = {name.removeprefix(_EXTENSION): value for name, value in options.items()}
+    if not all(name.startswith(_EXTENSION) for name in options):
+        raise OptionError(
+            "option kafka.sasl.jaas.config may give the OAuthBearerLoginModule only extension_<name> if option "
+            "tokenProvider is set, and gives it something else. Leave that out."
+        )
+    return {PROVIDER: provider.strip(), **({EXTENSIONS: _joined(extensions)} if extensions else {})}
+
+
+def _password(settings: Mapping[str, str], login: Login | None, mechanism: str) -> dict[str, str]:
+    _check_surplus(settings, mechanism)
     if login is None:
         raise OptionError(
             f"option kafka.sasl.jaas.config is missing: kafka.sasl.mechanism {mechanism} needs the "
@@ -111,7 +155,7 @@ def _oidc(settings: Mapping[str, str], options: Mapping[str, str]) -> dict[str, 
                 "needs."
             )
     if extensions:
-        result["sasl.oauthbearer.extensions"] = _joined(extensions)
+        result[EXTENSIONS] = _joined(extensions)
     return result
 
 
@@ -125,8 +169,8 @@ def _checked_url(values: Mapping[str, str]) -> str:
         host = ""
     if not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
         raise OptionError(
-            f"option kafka.{_URL} must be the https:// address of the token endpoint. OAUTHBEARER needs it, but the "
-            "option is missing or has another value."
+            f"option kafka.{_URL} must be the https:// address of the token endpoint. OAUTHBEARER needs it, or "
+            "option tokenProvider, but the option is missing or has another value."
         )
     return url
 

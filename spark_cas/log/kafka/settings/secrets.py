@@ -21,6 +21,7 @@ RESOLVED = {
     "ssl.key.password": "kafka.ssl.key.password",
     "ssl.key.pem": "kafka.ssl.keystore.key",
     "ssl.keystore.password": "kafka.ssl.keystore.password",
+    "ssl.truststore.password": "kafka.ssl.truststore.password",
 }
 """Settings under librdkafka's names whose values may be references, with the names that users know.
 

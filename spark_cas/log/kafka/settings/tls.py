@@ -1,4 +1,7 @@
-"""Translate the ``ssl.*`` settings of Java's client to those of librdkafka: PEM and PKCS12, but no Java key store."""
+"""Translate the ``ssl.*`` settings of Java's client to those of librdkafka: PEM and PKCS12.
+
+Files are read when a client is created (`spark_cas.log.kafka.client.stores`).
+"""
 
 from collections.abc import Mapping
 
@@ -13,8 +16,14 @@ _ENDPOINT = "ssl.endpoint.identification.algorithm"
 _KEY_STORE = frozenset({_TYPE, _LOCATION, _PASSWORD, _KEY, _CHAIN, _KEY_PASSWORD})
 _TRUST_STORE = frozenset({_TRUST_TYPE, _TRUST_LOCATION, _TRUST_PASSWORD, _TRUST_PEM})
 
+KEY_STORE, TRUST_STORE, TRUST_PASSWORD = _LOCATION, _TRUST_LOCATION, _TRUST_PASSWORD
+"""The names of PKCS12 stores in the settings of a spec. librdkafka does not know those of the trust store."""
+
 TLS_NAMES = _KEY_STORE | _TRUST_STORE | {_ENDPOINT}
 """Java's names that `tls_settings` reads."""
+
+_DEFAULT_TYPE = "JKS"
+_JAVA_TYPES = ("JKS", "PKCS12")
 
 CONVERT_KEY_STORE = "keytool -importkeystore -srckeystore client.jks -destkeystore client.p12 -deststoretype PKCS12"
 CONVERT_TRUST_STORE = "keytool -list -rfc -keystore truststore.jks > truststore.pem"
@@ -50,13 +59,11 @@ def _endpoint(values: Mapping[str, str]) -> dict[str, str]:
 def _trust_store(values: Mapping[str, str]) -> dict[str, str]:
     if not values.keys() & _TRUST_STORE:
         return {}
-    if values.get(_TRUST_TYPE, "").strip().upper() != "PEM":
-        raise OptionError(
-            f"option kafka.{_TRUST_TYPE} must be PEM, and without it Java's own kind is meant; the client reads no "
-            f"Java trust store, be it JKS or PKCS12. Convert it: {CONVERT_TRUST_STORE} or, from PKCS12, "
-            f"{CONVERT_TRUST_STORE_P12}. Then set kafka.{_TRUST_TYPE} to PEM and kafka.{_TRUST_LOCATION} to the new "
-            f"file, and leave out kafka.{_TRUST_PASSWORD}."
-        )
+    kind = values.get(_TRUST_TYPE, _DEFAULT_TYPE).strip().upper()
+    if kind in _JAVA_TYPES:
+        return _java_trust_store(values)
+    if kind != "PEM":
+        raise OptionError(f"option kafka.{_TRUST_TYPE} must be PEM, PKCS12 or JKS (default), but is not.")
     if _TRUST_PASSWORD in values:
         raise OptionError(
             f"option kafka.{_TRUST_PASSWORD} does not go with PEM, which has no password. Leave it out."
@@ -71,20 +78,25 @@ def _trust_store(values: Mapping[str, str]) -> dict[str, str]:
     return {"ssl.ca.pem": values[_TRUST_PEM]}
 
 
+def _java_trust_store(values: Mapping[str, str]) -> dict[str, str]:
+    if _TRUST_LOCATION not in values or _TRUST_PEM in values:
+        raise OptionError(
+            f"a trust store is a file, kafka.{_TRUST_LOCATION}, unless option kafka.{_TRUST_TYPE} is PEM. Give the "
+            f"file, or set the type to PEM and give kafka.{_TRUST_PEM}."
+        )
+    password = {_TRUST_PASSWORD: values[_TRUST_PASSWORD]} if _TRUST_PASSWORD in values else {}
+    return {_TRUST_LOCATION: _path(values, _TRUST_LOCATION), **password}
+
+
 def _key_store(values: Mapping[str, str]) -> dict[str, str]:
     if not values.keys() & _KEY_STORE:
         return {}
-    match values.get(_TYPE, "").strip().upper():
-        case "PEM":
-            return _pem_key(values)
-        case "PKCS12":
-            return _pkcs12(values)
-        case _:
-            raise OptionError(
-                f"option kafka.{_TYPE} must be PKCS12 or PEM, and without it Java's JKS is meant, which the client "
-                f"does not read. Convert a JKS file: {CONVERT_KEY_STORE}. Then set kafka.{_TYPE} to PKCS12 and "
-                f"kafka.{_LOCATION} to the new file."
-            )
+    kind = values.get(_TYPE, _DEFAULT_TYPE).strip().upper()
+    if kind in _JAVA_TYPES:
+        return _java_key_store(values)
+    if kind != "PEM":
+        raise OptionError(f"option kafka.{_TYPE} must be PEM, PKCS12 or JKS (default), but is not.")
+    return _pem_key(values)
 
 
 def _pem_key(values: Mapping[str, str]) -> dict[str, str]:
@@ -107,11 +119,11 @@ def _pem_key(values: Mapping[str, str]) -> dict[str, str]:
     )
 
 
-def _pkcs12(values: Mapping[str, str]) -> dict[str, str]:
+def _java_key_store(values: Mapping[str, str]) -> dict[str, str]:
     if _LOCATION not in values or _PASSWORD not in values or values.keys() & {_KEY, _CHAIN}:
         raise OptionError(
-            f"a key store of type PKCS12 is a file with a password: give kafka.{_LOCATION} and kafka.{_PASSWORD}, "
-            f"and neither kafka.{_KEY} nor kafka.{_CHAIN}."
+            f"a key store is a file with a password, unless option kafka.{_TYPE} is PEM: give kafka.{_LOCATION} and "
+            f"kafka.{_PASSWORD}, and neither kafka.{_KEY} nor kafka.{_CHAIN}."
         )
     if values.get(_KEY_PASSWORD, values[_PASSWORD]) != values[_PASSWORD]:
         raise OptionError(

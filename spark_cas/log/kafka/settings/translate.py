@@ -9,6 +9,7 @@ All functions here are pure. Files and environment variables are read when a cli
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.client_settings import BY_JAVA_NAME, EVERY, SETTINGS, Client, one_of, text
@@ -26,11 +27,18 @@ ALLOWED = frozenset({*BY_JAVA_NAME, *SASL_NAMES, *TLS_NAMES, _PROTOCOL})
 _CLIENTS_OF = {setting.rdkafka: setting.clients for setting in SETTINGS}
 
 
-def librdkafka_settings(java: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def librdkafka_settings(
+    java: Mapping[str, str], servers: str = "", token_provider: str | None = None
+) -> tuple[tuple[str, str], ...]:
     """Translate settings under Java's names, without ``kafka.``, to sorted pairs under librdkafka's names.
 
     Names are case-insensitive. Secrets and references such as ``env:NAME`` are kept unchanged. `for_client` and
     `resolve` prepare the pairs for a client. `check_transport` checks whether the credentials may be sent.
+
+    Args:
+        java: The settings.
+        servers: The addresses of the brokers, for Amazon MSK.
+        token_provider: The option ``tokenProvider``.
 
     Raises:
         OptionError: A setting is not allowed, its value is invalid, or settings contradict each other. The message
@@ -45,7 +53,7 @@ def librdkafka_settings(java: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     values = {name: value for name, value in values.items() if holds_instead(name, value) is None}
     for name in sorted(values.keys() - ALLOWED):
         raise OptionError(f"option kafka.{name} may not be set. {reason_against(name) or _nearest(name)}")
-    result = {**_tuning(values), **_security(values)}
+    result = {**_tuning(values), **_security(values, servers, token_provider)}
     return tuple(sorted(result.items()))
 
 
@@ -91,7 +99,7 @@ def _tuning(values: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
-def _security(values: Mapping[str, str]) -> dict[str, str]:
+def _security(values: Mapping[str, str], servers: str, token_provider: str | None) -> dict[str, str]:
     """Return the security settings.
 
     Java ignores credentials and certificates that the protocol does not use. This function rejects them.
@@ -101,8 +109,13 @@ def _security(values: Mapping[str, str]) -> dict[str, str]:
             _checked(name, values[name], text)
     protocol = _checked(_PROTOCOL, values[_PROTOCOL], _protocol) if _PROTOCOL in values else "plaintext"
     result = {_PROTOCOL: protocol} if _PROTOCOL in values else {}
+    if token_provider is not None and not protocol.startswith("sasl"):
+        raise OptionError(
+            f"option tokenProvider needs kafka.{_PROTOCOL} SASL_SSL and kafka.sasl.mechanism OAUTHBEARER. Set both, "
+            "or leave it out."
+        )
     for prefix, names, with_it, translate in (
-        ("sasl", SASL_NAMES, "SASL_SSL", sasl_settings),
+        ("sasl", SASL_NAMES, "SASL_SSL", partial(sasl_settings, servers=servers, token_provider=token_provider)),
         ("ssl", TLS_NAMES, "SSL or SASL_SSL", tls_settings),
     ):
         surplus = sorted(values.keys() & names)

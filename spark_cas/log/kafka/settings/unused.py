@@ -7,6 +7,8 @@ import logging
 from functools import cache
 from typing import NamedTuple
 
+from spark_cas.log.kafka.settings import msk
+
 
 class Unused(NamedTuple):
     """The fixed behavior for some settings."""
@@ -28,6 +30,11 @@ UNUSED: tuple[Unused, ...] = (
     Unused("No subscribePattern matches the brokers' own topics.", ("exclude.internal.topics",), ("true",)),
     Unused("The key of a row determines its partition.", ("partitioner.ignore.keys",), ("false",)),
     Unused("No transaction stays open for a second phase.", ("transaction.two.phase.commit.enable",), ("false",)),
+    Unused(
+        "AWS's signer library for Python makes the token.",
+        ("sasl.client.callback.handler.class",),
+        tuple(f"{shaded}{msk.PACKAGE}IAMClientCallbackHandler".lower() for shaded in ("", msk.SHADED)),
+    ),
     Unused("The client sends its id and secret unchanged.", ("sasl.oauthbearer.header.urlencode",), ("false",)),
     Unused(
         "A write appends each row to the partition that it is routed to.",
@@ -76,8 +83,15 @@ UNUSED: tuple[Unused, ...] = (
         ),
     ),
     Unused(
-        "The client uses OpenSSL, not Java's TLS.",
-        ("ssl.keymanager.algorithm", "ssl.secure.random.implementation", "ssl.trustmanager.algorithm"),
+        "The client uses OpenSSL, which negotiates the newest version and the best cipher that the broker has.",
+        (
+            "ssl.cipher.suites",
+            "ssl.enabled.protocols",
+            "ssl.keymanager.algorithm",
+            "ssl.protocol",
+            "ssl.secure.random.implementation",
+            "ssl.trustmanager.algorithm",
+        ),
     ),
     Unused(
         "The client renews its login.",

@@ -1,0 +1,181 @@
+"""A broker that authenticates its clients over TLS, by each mechanism, and the settings of a user for each."""
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from tests.kafka.clients import SECONDS, admin_of
+from tests.support import token_provider
+from tools.kafka_broker import KafkaBroker
+
+USER, PASSWORD = token_provider.SUBJECT, "canary-password"
+SECRETS = ("canary", token_provider.HEADER)
+"""One of these texts is in each password, key password and token."""
+
+_MODULES = "org.apache.kafka.common.security."
+_PLAIN = f"{_MODULES}plain.PlainLoginModule required"
+_SCRAM = f"{_MODULES}scram.ScramLoginModule required"
+_OAUTH = f"{_MODULES}oauthbearer.OAuthBearerLoginModule required"
+_SCRAM_KINDS = {
+    "scram-sha-256": ScramMechanism.SCRAM_SHA_256,
+    "scram-sha-512": ScramMechanism.SCRAM_SHA_512,
+}
+REAUTHENTICATION_MS = 60_000
+"""With this setting, a broker closes a connection whose token has expired."""
+
+_STORES = (
+    "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=authority",
+    *(
+        f"openssl req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name} && "
+        f"printf 'subjectAltName=IP:127.0.0.1' > {name}.ext && openssl x509 -req -in {name}.csr -CA ca.pem "
+        f"-CAkey ca.key -CAcreateserial -out {name}.pem -days 2 -extfile {name}.ext && "
+        f"openssl pkcs8 -topk8 -nocrypt -in {name}.key -out {name}-store.pem && cat {name}.pem >> {name}-store.pem"
+        for name in ("broker", "client")
+    ),
+    f"openssl pkcs8 -topk8 -in client.key -out locked.pem -passout pass:{PASSWORD} && cat client.pem >> locked.pem",
+    f"openssl pkcs12 -export -inkey client.key -in client.pem -name client -out client.jks -passout pass:{PASSWORD}",
+    f"keytool -importcert -noprompt -alias ca -file ca.pem -keystore trust.jks -storepass {PASSWORD}",
+)
+
+
+@dataclass(frozen=True)
+class Authenticating:
+    """A broker that accepts only clients with a login or a certificate, except at ``open``."""
+
+    open: str
+    servers: dict[str, str]
+    """The address for each way to authenticate."""
+    settings: dict[str, dict[str, str]]
+    """The settings under their Java names, and tokenProvider, for each way to authenticate."""
+
+    folder: Path
+    """It has a file ``password``."""
+
+    def options(self, way: str) -> dict[str, str]:
+        """Return the settings as options, with references to the passwords."""
+        reference = f"file:{self.folder / 'password'}"
+        return {
+            name if name == "tokenProvider" else f"kafka.{name}": value.replace(PASSWORD, reference)
+            for name, value in self.settings[way].items()
+        }
+
+
+WAYS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "token endpoint", "token provider", "PEM", "Java stores")
+
+
+@contextmanager
+def authenticating_broker(conf: Path, folder: Path) -> Iterator[Authenticating]:
+    """Start the broker, and a token endpoint. ``folder`` is for certificates."""
+    for command in _STORES:
+        subprocess.run(command, cwd=folder, shell=True, check=True, capture_output=True)  # noqa: S602
+    (folder / "password").write_text(PASSWORD)
+    with token_endpoint() as url, KafkaBroker(conf, settings=_broker(folder), secured=_LISTENERS) as broker:
+        admin = admin_of(broker.bootstrap)
+        for mechanism in _SCRAM_KINDS.values():
+            info = ScramCredentialInfo(mechanism, 4096)
+            user = UserScramCredentialUpsertion(USER, info, PASSWORD.encode(), os.urandom(16))
+            for made in admin.alter_user_scram_credentials([user]).values():
+                made.result(SECONDS)
+        yield Authenticating(
+            broker.bootstrap,
+            {way: broker.address_at("CERTS" if way in ("PEM", "Java stores") else "LOGIN") for way in WAYS},
+            _clients(folder, url),
+            folder,
+        )
+
+
+_LISTENERS = {"LOGIN": "SASL_SSL", "CERTS": "SSL"}
+
+
+def _broker(folder: Path) -> dict[str, str]:
+    login = {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "plain.sasl.jaas.config": f'{_PLAIN} user_{USER}="{PASSWORD}";',
+        **{f"{kind}.sasl.jaas.config": f"{_SCRAM};" for kind in _SCRAM_KINDS},
+        "oauthbearer.sasl.jaas.config": f'{_OAUTH} unsecuredLoginStringClaim_sub="broker";',
+        "oauthbearer.connections.max.reauth.ms": str(REAUTHENTICATION_MS),
+    }
+    stores = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(folder / "broker-store.pem")}
+    certificates = {
+        "ssl.client.auth": "required",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(folder / "ca.pem"),
+    }
+    return {
+        "offsets.retention.minutes": "1440",
+        **{f"listener.name.login.{name}": value for name, value in {**stores, **login}.items()},
+        **{f"listener.name.certs.{name}": value for name, value in {**stores, **certificates}.items()},
+    }
+
+
+def _clients(folder: Path, url: str) -> dict[str, dict[str, str]]:
+    trusting = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(folder / "ca.pem")}
+    java = {"ssl.truststore.location": str(folder / "trust.jks"), "ssl.truststore.password": PASSWORD}
+    login = f'username="{USER}" password="{PASSWORD}";'
+    sasl = {"security.protocol": "SASL_SSL", **trusting}
+    oauth = {**sasl, "sasl.mechanism": "OAUTHBEARER"}
+    return {
+        "PLAIN": {**sasl, "sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{_PLAIN} {login}"},
+        **{
+            kind.upper(): {**sasl, "sasl.mechanism": kind.upper(), "sasl.jaas.config": f"{_SCRAM} {login}"}
+            for kind in _SCRAM_KINDS
+        },
+        "token endpoint": {
+            **oauth,
+            "sasl.oauthbearer.token.endpoint.url": url,
+            "sasl.oauthbearer.client.credentials.client.id": USER,
+            "sasl.oauthbearer.client.credentials.client.secret": PASSWORD,
+        },
+        "token provider": {**oauth, "tokenProvider": f"{token_provider.__name__}:token"},
+        "PEM": {
+            "security.protocol": "SSL",
+            **trusting,
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(folder / "locked.pem"),
+            "ssl.key.password": PASSWORD,
+        },
+        "Java stores": {
+            "security.protocol": "SSL",
+            **java,
+            "ssl.keystore.location": str(folder / "client.jks"),
+            "ssl.keystore.password": PASSWORD,
+        },
+    }
+
+
+class _Endpoint(BaseHTTPRequestHandler):
+    """The token endpoint of an identity service: a token for each request with the client's secret."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        token, _ = token_provider.jwt(60)
+        body = json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 60}).encode()
+        self.send_response(200 if self.headers.get("Authorization", "").startswith("Basic ") else 401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@contextmanager
+def token_endpoint() -> Iterator[str]:
+    """Serve tokens on a free port of this machine, and return the URL."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Endpoint) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/token"
+        finally:
+            server.shutdown()
+            thread.join()

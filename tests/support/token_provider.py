@@ -1,0 +1,56 @@
+"""Functions for the option tokenProvider. Drivers and workers of tests import them."""
+
+import base64
+import json
+import time
+
+SUBJECT = "loader"
+LIFETIME_SECONDS = 5.0
+"""A client refreshes a token after 80% of its lifetime, to the next whole second."""
+
+HEADER = base64.urlsafe_b64encode(json.dumps({"alg": "none", "typ": "JWT"}).encode()).decode().rstrip("=")
+"""The beginning of each token, by which tests recognize one."""
+
+calls = 0
+"""How often this process has called `token`, `rejected` or `fails_later`."""
+
+
+def jwt(seconds: float) -> tuple[str, float]:
+    """Return a JSON Web Token without a signature, as a broker with its default handler accepts it."""
+    now = time.time()
+    claims = json.dumps({"sub": SUBJECT, "iat": now, "exp": now + seconds}).encode()
+    return f"{HEADER}.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.", now + seconds
+
+
+def token() -> tuple[str, float]:
+    global calls  # noqa: PLW0603 - the option names a function, which has no other place for it
+    calls += 1
+    return jwt(LIFETIME_SECONDS)
+
+
+def rejected() -> tuple[str, float]:
+    """Return a token that the broker rejects, because it has expired for the broker."""
+    return jwt(-LIFETIME_SECONDS)[0], time.time() + LIFETIME_SECONDS
+
+
+def raises() -> tuple[str, float]:
+    raise RuntimeError("canary-token")
+
+
+def fails_later() -> tuple[str, float]:
+    """Return one token, which is enough for a few appends, and raise at each later call."""
+    global calls  # noqa: PLW0603 - as above
+    calls += 1
+    return jwt(4 * LIFETIME_SECONDS) if calls == 1 else raises()
+
+
+def expired() -> tuple[str, float]:
+    return "canary-token", time.time() - 1
+
+
+def in_milliseconds() -> tuple[str, float]:
+    return "canary-token", 1000 * time.time()
+
+
+def incomplete() -> str:
+    return "canary-token"
