@@ -345,7 +345,7 @@ def test_forget_by_age(log, monkeypatch):
 def test_an_error_that_does_not_name_the_log_is_told_with_it(log):
     (Path(log) / "_log/layout/00000000000000000000.json").write_text("{}")
     code, _, told = run("offsets", log)
-    assert code == 6
+    assert code == 8
     assert told.endswith(f" The log is file://{log}.\n")
     assert told.count(log) == 1
 

@@ -1,7 +1,6 @@
 """`offsets`, `progress`, `jobs`, `describe`: show the state of a log and its jobs."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -80,7 +79,7 @@ def jobs(arguments: argparse.Namespace) -> None:
     with opened(arguments) as log:
         for each in job_states(log):
             if arguments.json:
-                print(json.dumps(asdict(each)))
+                print(json_line(asdict(each)))
                 continue
             times = (each.planned_at_ms or None, each.newest_chunk_ms, each.completed_at_ms)
             shown = ("" if time is None else time_text(time) for time in times)

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 exit codes: 0 complete, by this or an earlier run; 1 failed, run it again; 2 usage; 3 rejected by a condition;
-4 the input changed; 5 the job has other rows than its files. With 6 the log is damaged or its store is
-unsafe, and with 7 a right is missing. With 130 it was interrupted, and the same command resumes.
+4 the input changed; 5 the job has other rows than its files. With 8 the log is damaged or its store is
+unsafe, and with 9 a right is missing. With 130 it was interrupted, and the same command resumes.
 A load that is not exactly once (option idempotence) does not resume: a rerun appends all rows again.
 The last line on stdout is the result as JSON.
 """
