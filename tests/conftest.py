@@ -3,7 +3,8 @@
 import os
 import signal
 import sys
-from contextlib import ExitStack
+import tempfile
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,23 @@ from tools.ports import held_ports
 
 ROOT = Path(__file__).parents[1]
 QUIET = ROOT / "tests" / "spark" / "log4j2.properties"
+MEMORY = "/dev/shm"
+MEMORY_BYTES = 4 << 30
+"""The free space that all lanes together may need."""
 
 # With rewriting, failed assertions show the compared values, as in a test file.
 pytest.register_assert_rewrite("tests.contract", "tests.support.loads", "tests.support.writing")
 
 # A shell starts background jobs with SIGINT ignored, and the programs that the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Logs and brokers sync thousands of small files, which takes 10 ms for each on a disk, and no time in memory.
+with suppress(OSError):
+    memory = os.statvfs(MEMORY)
+    is_usable = memory.f_bavail * memory.f_frsize >= MEMORY_BYTES and not memory.f_flag & os.ST_NOEXEC
+    if is_usable and "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK):
+        os.environ["TMPDIR"] = MEMORY
+        tempfile.tempdir = None  # read the variable again
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", OPTIONS)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1")

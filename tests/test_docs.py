@@ -8,6 +8,7 @@ import pytest
 from key_value_store import cli as store
 from spark_cas import cli
 from spark_cas.core.errors import ErrorKind
+from spark_cas.core.finding import Problem
 from spark_cas.programs import bootstrap_state, bulk_load, stream_copy, verify_log
 from tests.pages import PAGES, ROOT, blocks
 
@@ -85,6 +86,12 @@ def test_the_exit_codes_that_there_are_are_named():
     from spark_cas.programs.errors import ExitCode
 
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", LOADING, re.MULTILINE)] == sorted(ExitCode)
+
+
+def test_each_problem_of_the_doctor_is_explained():
+    table = (ROOT / "docs/doctor.md").read_text().partition("## Problems")[2].partition("## ")[0]
+    rows = re.findall(r"^\| (`.+?`) \| .+ \| .+ \|$", table, re.MULTILINE)
+    assert sorted(name for row in rows for name in re.findall(r"`([A-Z_]+)`", row)) == sorted(Problem)
 
 
 def test_the_codes_of_errors_that_there_are_are_explained():

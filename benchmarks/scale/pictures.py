@@ -1,5 +1,6 @@
 """Pictures of the series: small SVG files, with the same bytes for the same figures."""
 
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,17 @@ _SETTINGS: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.grid": True,
     "grid.color": "#dddddd",
+    "axes.facecolor": "none",
 }
+_DARK_MODE = """
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6edf3 }
+  [style*="#000000"] { stroke: #9198a1 !important }
+  [style*="#dddddd"] { stroke: #30363d !important }
+}
+"""
+"""Colours of text, axes and grid on a dark page. The background is transparent, and the lines have one colour."""
+
 _LOG = 10
 
 Figures = Callable[[Series], dict[int, float]]
@@ -28,7 +39,7 @@ Figures = Callable[[Series], dict[int, float]]
 def draw(series: Sequence[Series], title: str, unit: str, figures: Figures, file: Path) -> None:
     """Draw one line for each series. Both axes are logarithmic, and the vertical one begins at a power of ten."""
     with mpl.rc_context(_SETTINGS):
-        figure = Figure(_SIZE_INCHES, facecolor="white", layout="constrained")
+        figure = Figure(_SIZE_INCHES, facecolor="none", layout="constrained")
         axes = figure.subplots()
         for each in series:
             shown = figures(each)
@@ -47,7 +58,9 @@ def draw(series: Sequence[Series], title: str, unit: str, figures: Figures, file
         axes.set_title(title, loc="left")
         figure.legend(loc="outside lower center", ncols=2, frameon=False)
         file.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(file, format="svg", metadata={"Date": None})
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    file.write_text(drawn.getvalue().replace("</style>", f"{_DARK_MODE}</style>", 1))
 
 
 def _power_below(value: float) -> float:

@@ -7,7 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from key_value_store.cli_serve import add_serve, serve
+from key_value_store.cli_serve import add_access, add_serve, serve
+from key_value_store.http.access import Access
 from key_value_store.http.client import REQUEST_SECONDS, Client
 from key_value_store.values import ANY, Expected
 from spark_cas import ConditionalLogError
@@ -78,6 +79,7 @@ def _add_request(command: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="the timeout of the command",
     )
+    add_access(command)
 
 
 def _add_value(command: argparse.ArgumentParser) -> None:
@@ -106,7 +108,7 @@ def _execute(arguments: argparse.Namespace) -> None:
     if not nodes:
         raise UsageError("the following arguments are required: --node")
     try:
-        _request(arguments, Client(nodes))
+        _request(arguments, Client(nodes, Access.of_files(arguments.token_file, arguments.tls_ca)))
     except UnknownOutcomeError as error:
         print_error(error)
         sys.exit(UNKNOWN_OUTCOME)

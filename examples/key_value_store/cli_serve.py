@@ -1,14 +1,19 @@
 """`serve`: run one node of the key-value store."""
 
 import argparse
+import ipaddress
+import ssl
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from key_value_store.http.access import Access, server_context
 from key_value_store.http.wire import host_and_port
 from spark_cas import ConditionalLogError, open_log
 from spark_cas.cli.command_line import CommandLine, add_log, whole_number
 from spark_cas.cli.opening import naming, read_options
+from spark_cas.log.open import AnySpec
 from spark_cas.programs.errors import ExitCode, UsageError
 
 _SWITCH_SECONDS = 0.001
@@ -19,9 +24,9 @@ def add_serve(program: CommandLine) -> None:
     """Add the command `serve`."""
     command = program.add_command(
         "serve",
-        "Run a node of the store, with an HTTP API and a page for browsers. Ctrl-C or SIGTERM ends it cleanly. There "
-        "is no authentication and no encryption: every client that can connect can read and write all keys. By "
-        "default the node therefore accepts connections from this machine only.",
+        "Run a node of the store, with an HTTP API and a page for browsers. Ctrl-C or SIGTERM ends it cleanly. "
+        "Without --token-file there is no authentication: every client that can connect can read and write all keys. "
+        "By default the node therefore accepts connections from this machine only.",
     )
     add_log(command)
     command.add_argument(
@@ -54,6 +59,26 @@ def add_serve(program: CommandLine) -> None:
         help="if the log does not exist, create it with this number of partitions",
     )
 
+    add_access(command)
+    command.add_argument("--tls-certificate", type=Path, metavar="FILE", help="serve with TLS and this certificate")
+    command.add_argument("--tls-key", type=Path, metavar="FILE", help="the private key of --tls-certificate, in PEM")
+
+
+def add_access(command: argparse.ArgumentParser) -> None:
+    """Add the arguments for the access to nodes."""
+    command.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="a file with the token that all nodes and clients share; each request needs it",
+    )
+    command.add_argument(
+        "--tls-ca",
+        type=Path,
+        metavar="FILE",
+        help="connect to nodes with TLS, and verify their certificates with the CA certificates in this file",
+    )
+
 
 def serve(arguments: argparse.Namespace) -> None:
     """Run a node until a signal ends it."""
@@ -69,33 +94,72 @@ def serve(arguments: argparse.Namespace) -> None:
     host, port = _parts(arguments.listen, "--listen")
     for each in [*arguments.node, *([arguments.address] if arguments.address else ())]:
         _parts(each, "--address, --node")
+    access, tls = _security(arguments)
     spec = read_options(arguments).selection.only()
     with naming(spec):
-        if arguments.shards == 0:
-            raise UsageError("--shards: expected at least 1")
         if arguments.shards is not None:
-            try:
-                with open_log(spec) as created:
-                    created.create(arguments.shards)
-            except ConditionalLogError:
-                raise
-            except ValueError as error:
-                raise UsageError(f"--shards: {error}") from None
+            _create(spec, arguments.shards)
         try:
             listener = tcp_listener(host, port)
         except OSError as error:
             raise UsageError(f"--listen: cannot listen on this address: {error.strerror}") from None
         shown_host = f"[{host}]" if ":" in host else host
         node_address = arguments.address or f"{shown_host}:{listener.getsockname()[1]}"
+        _warn_if_open(
+            listener.getsockname()[0], {"--token-file": bool(access.token), "--tls-certificate": tls is not None}
+        )
 
         def ready(count: int) -> None:
-            print(f"node {node_address} follows {count} shards: http://{node_address}/", flush=True)
+            scheme = "http" if tls is None else "https"
+            print(f"node {node_address} follows {count} shards: {scheme}://{node_address}/", flush=True)
 
         sys.setswitchinterval(_SWITCH_SECONDS)
         with listener:
             serve_node(
-                spec, listener, address=node_address, folder=arguments.folder, nodes=arguments.node, ready=ready
+                spec,
+                listener,
+                address=node_address,
+                folder=arguments.folder,
+                nodes=arguments.node,
+                access=access,
+                tls=tls,
+                ready=ready,
             )
+
+
+def _security(arguments: argparse.Namespace) -> tuple[Access, ssl.SSLContext | None]:
+    """Return the access to other nodes, and the TLS settings of this one."""
+    if len({each is None for each in (arguments.tls_certificate, arguments.tls_key, arguments.tls_ca)}) > 1:
+        raise UsageError("--tls-certificate, --tls-key and --tls-ca belong together")
+    try:
+        access = Access.of_files(arguments.token_file, arguments.tls_ca)
+        return access, access.tls and server_context(arguments.tls_certificate, arguments.tls_key)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _create(spec: AnySpec, shards: int) -> None:
+    if shards == 0:
+        raise UsageError("--shards: expected at least 1")
+    try:
+        with open_log(spec) as created:
+            created.create(shards)
+    except ConditionalLogError:
+        raise
+    except ValueError as error:
+        raise UsageError(f"--shards: {error}") from None
+
+
+def _warn_if_open(ip: str, protections: Mapping[str, bool]) -> None:
+    """Warn if other machines can reach the IP address of a node that lacks a protection."""
+    missing = [option for option, given in protections.items() if not given]
+    if missing and not ipaddress.ip_address(ip).is_loopback:
+        print(
+            f"warning: the node accepts connections from other machines without {' and '.join(missing)}, so others "
+            f"may read and write all keys.",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _parts(address: str, option: str) -> tuple[str, int]:

@@ -53,7 +53,8 @@ class Node:
         Args:
             log: An address for `open_log`, or a function that opens the log. The node calls it once for each shard.
             address: The name of this node, which other nodes see.
-            folder: The folder of the snapshots, only for this node. If it does not exist, the node creates it.
+            folder: The folder of the snapshots, only for this node. If it does not exist, the node creates it, and
+                only the current user gets access to it.
             nodes: The addresses of all nodes. They must be the same at each node.
             shards: The shards that the node follows and may lead; by default all.
             settings: The settings for `open_log`, if ``log`` is an address.
@@ -77,7 +78,7 @@ class Node:
         numbers = sorted(range(layout.partitions) if shards is None else set(shards))
         for number in numbers:
             layout.require(number)
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         all_nodes = {*nodes, address}
         try:
             for number in numbers:

@@ -1,8 +1,8 @@
-"""`spark-cas`: load files, read, trim and expand a log, and abort and forget jobs."""
+"""`spark-cas`: load files, read, trim, expand and diagnose a log, and abort and forget jobs."""
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from spark_cas import __version__
 from spark_cas.cli.command_line import CommandLine, add_log, add_log_options, whole_number
@@ -43,6 +43,10 @@ def command_line() -> CommandLine:
     progress = program.add_command("progress", "Show the progress of each job in each partition.")
     add_log(progress)
     progress.add_argument("--job", help="only this job")
+    jobs = program.add_command("jobs", "List the jobs of a log: state, rows, times and offsets.")
+    add_log(jobs)
+    jobs.add_argument("--json", action="store_true", help="one JSON object per line")
+    _add_doctor(program)
     _add_read(program)
     _add_tail(program)
     expand = program.add_command(
@@ -69,6 +73,23 @@ def command_line() -> CommandLine:
         "--before", type=whole_number, required=True, metavar="OFFSET", help="delete records below this offset"
     )
     return program
+
+
+def _add_doctor(program: CommandLine) -> None:
+    doctor = program.add_command(
+        "doctor",
+        "Find the problems of a log, and the command that fixes each. Exit code 0 none, 6 a warning, 7 an error.",
+    )
+    add_log(doctor)
+    doctor.add_argument("--json", action="store_true", help="one JSON object with all findings")
+    abort = doctor.add_argument_group("end a transaction of a topic, by default those of this log's own writers")
+    abort.add_argument("--abort", action="store_true", help="abort open transactions, and report nothing else")
+    abort.add_argument(
+        "--producer-id", type=whole_number, metavar="ID", help="abort the transaction of this producer, exactly"
+    )
+    abort.add_argument("--producer-epoch", type=whole_number, metavar="EPOCH", help="the epoch of the producer")
+    abort.add_argument("--partition", type=whole_number, metavar="P", help="a partition that the transaction holds")
+    abort.add_argument("--yes", action="store_true", help="abort another producer's transaction without a prompt")
 
 
 def _add_read(program: CommandLine) -> None:
@@ -131,19 +152,21 @@ def _add_forget(program: CommandLine) -> None:
     )
 
 
-def _execute(arguments: argparse.Namespace) -> None:
+def _execute(arguments: argparse.Namespace) -> int | None:
     # Import here: --help and usage errors do not need the log.
-    from spark_cas.cli import changing, describing, records
+    from spark_cas.cli import changing, describing, diagnosing, records
 
-    commands = {
+    commands: dict[str, Callable[[argparse.Namespace], int | None]] = {
         "abort": changing.abort,
         "describe": describing.describe,
+        "doctor": diagnosing.doctor,
         "expand": changing.expand,
         "forget": changing.forget,
+        "jobs": describing.jobs,
         "offsets": describing.offsets,
         "progress": describing.progress,
         "read": records.read,
         "tail": records.tail,
         "trim": changing.trim,
     }
-    commands[arguments.command](arguments)
+    return commands[arguments.command](arguments)

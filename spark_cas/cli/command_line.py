@@ -35,14 +35,17 @@ class CommandLine:
         parse = command.parse_args if "--" in argv else command.parse_intermixed_args
         return parse(argv[1:], argparse.Namespace(command=argv[0]))
 
-    def run(self, argv: Sequence[str], execute: Callable[[argparse.Namespace], None]) -> int:
-        """Parse and execute a command, print its error, and return the exit code."""
+    def run(self, argv: Sequence[str], execute: Callable[[argparse.Namespace], int | None]) -> int:
+        """Parse and execute a command, print its error, and return the exit code.
+
+        A command that returns None has the code 0.
+        """
         if isinstance(sys.stdout, TextIOWrapper):
             # A record may have characters that the terminal cannot encode.
             sys.stdout.reconfigure(errors="backslashreplace")
         arguments = self.parse(argv)
         try:
-            execute(arguments)
+            code = execute(arguments)
             sys.stdout.flush()
         except UsageError as error:
             self._commands.choices[arguments.command].error(str(error))
@@ -55,7 +58,7 @@ class CommandLine:
             # The reader of the pipe ended. Python would fail to flush stdout at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.FAILED
-        return ExitCode.COMPLETE
+        return ExitCode.COMPLETE if code is None else code
 
 
 def print_error(error: Exception) -> None:

@@ -1,7 +1,9 @@
-"""`offsets`, `progress`, `describe`: show the state of a log and its jobs."""
+"""`offsets`, `progress`, `jobs`, `describe`: show the state of a log and its jobs."""
 
 import argparse
+import json
 import sys
+from dataclasses import asdict
 
 from rich.console import Console, JustifyMethod
 from rich.table import Table
@@ -11,12 +13,17 @@ from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.plan import Layout
 from spark_cas.log.backend import Backend
 from spark_cas.log.clock import time_text
+from spark_cas.log.doctor.job_states import JobPartition, job_states
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.atomic_load import undecided_progress
 from spark_cas.log.load.planning import job_progress
 
-_TEXT = frozenset({"job", "complete", "newest chunk", "lock of job", "undecided job", "since"})
-_LONG = frozenset({"job", "newest chunk", "lock of job", "undecided job"})
+_TEXT = frozenset(
+    {"job", "state", "complete", "planned", "newest chunk", "completed", "offsets", "lock of job", "undecided job"}
+    | {"since"}
+)
+_LONG = frozenset({"job", "planned", "newest chunk", "completed", "offsets", "lock of job", "undecided job"})
+_SHOWN_PARTITIONS = 4
 
 
 def offsets(arguments: argparse.Namespace) -> None:
@@ -39,6 +46,29 @@ def progress(arguments: argparse.Namespace) -> None:
                 add_row(table, job, *numbers, complete, newest)
         table.title = log.topic
     _console().print(table)
+
+
+def jobs(arguments: argparse.Namespace) -> None:
+    """List the jobs of a log: state, rows, times and offsets."""
+    table = table_of("job", "state", "rows", "planned", "newest chunk", "completed", "offsets")
+    with opened(arguments) as log:
+        for each in job_states(log):
+            if arguments.json:
+                print(json.dumps(asdict(each)))
+                continue
+            times = (each.planned_at_ms or None, each.newest_chunk_ms, each.completed_at_ms)
+            shown = ("" if time is None else time_text(time) for time in times)
+            state = f"{each.state}, load lock" if each.has_load_lock else each.state
+            add_row(table, each.job, state, each.rows, *shown, _offsets_text(each.partitions))
+        table.title = log.topic
+    if not arguments.json:
+        _console().print(table)
+
+
+def _offsets_text(partitions: tuple[JobPartition, ...]) -> str:
+    shown = [f"{each.partition}: {each.base_offset} to {each.end_offset}" for each in partitions[:_SHOWN_PARTITIONS]]
+    more = len(partitions) - len(shown)
+    return ", ".join([*shown, *([f"{more} more"] if more else [])])
 
 
 def describe(arguments: argparse.Namespace) -> None:

@@ -9,7 +9,8 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, is_named, open_log
 from spark_cas.options.contradictions import LIMITS_OF_READS
 from spark_cas.options.option import EVERYWHERE
-from spark_cas.options.parse import ReadOptions, parse_read
+from spark_cas.options.parse import parse_read
+from spark_cas.options.request import ReadRequest
 from spark_cas.options.table import BY_KEY
 from spark_cas.programs.arguments import checked_options, log_address
 
@@ -25,7 +26,7 @@ def opened(arguments: argparse.Namespace) -> Iterator[Backend]:
         yield log
 
 
-def read_options(arguments: argparse.Namespace, *, ranged: bool = False) -> ReadOptions:
+def read_options(arguments: argparse.Namespace, *, ranged: bool = False) -> ReadRequest:
     """Parse the address and the options of a command line.
 
     Args:

@@ -120,11 +120,14 @@ def _show_more(log: Backend, log_id: str, partition: int | None, ends: dict[int,
     if log.layout().log_id != log_id:
         raise TruncatedError(f"log {log.topic} was deleted and recreated. Run the command again to read the new one.")
     partitions = tuple(_partitions(log, partition))
-    for each, bounds in zip(partitions, log.bounds_of(partitions, waiting=False), strict=True):
-        shown_end = ends.get(each, 0)
+    shown_ends = [ends.get(each, 0) for each in partitions]
+    now = log.bounds_of(partitions, waiting=False, at_least=shown_ends)
+    for each, shown_end, bounds in zip(partitions, shown_ends, now, strict=True):
         if bounds.end_offset < shown_end:
-            _require_end(log, each, shown_end)
-            continue
+            raise TruncatedError(
+                f"partition {each} of log {log.topic} ends at {bounds.end_offset}, and was shown up to {shown_end}: "
+                f"the log lost records. Find the cause, then run the command again to show the remaining records."
+            )
         if shown_end < bounds.start_offset:
             trimmed = f"offsets {shown_end} to {bounds.start_offset - 1} were trimmed before they were shown"
             print(f"partition {each}: {trimmed}", file=sys.stderr, flush=True)
@@ -132,17 +135,3 @@ def _show_more(log: Backend, log_id: str, partition: int | None, ends: dict[int,
         if base < bounds.end_offset:
             _show(records_in(log, each, OffsetRange(base, bounds.end_offset)), as_text)
         ends[each] = bounds.end_offset
-
-
-def _require_end(log: Backend, partition: int, shown_end: int) -> None:
-    """Raise TruncatedError if a partition ends before ``shown_end`` in a second read.
-
-    The second read follows after a pause, and waits for open transactions.
-    """
-    time.sleep(_POLL_SECONDS)  # leaders may be changing
-    end = log.bounds(partition).end_offset
-    if end < shown_end:
-        raise TruncatedError(
-            f"partition {partition} of log {log.topic} ends at {end}, and was shown up to {shown_end}: the log lost "
-            f"records. Find the cause, then run the command again to show the remaining records."
-        )

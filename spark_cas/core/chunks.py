@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from spark_cas.core.errors import RecordTooLargeError
 from spark_cas.core.plan import BatchProgress
+from spark_cas.core.readable import row_name
 from spark_cas.core.records import RECORDS, record_sizes
 
 
@@ -23,6 +24,8 @@ class ChunkLimits:
     """The largest record that the log accepts, in bytes; None if only the chunk limit applies."""
     max_record_setting: str = "a limit of the log"
     """The name of the setting with that limit, for errors."""
+    max_bytes_setting: str = "the limit of bytes per chunk"
+    """The name of the setting with the value of ``max_bytes``, for errors."""
 
     def __post_init__(self) -> None:
         least = min(self.max_records, self.max_bytes, 1 if self.max_record_bytes is None else self.max_record_bytes)
@@ -85,7 +88,7 @@ class ChunkBuffer:
             RecordTooLargeError: A record exceeds the limit of the log or of a chunk.
         """
         sizes = record_sizes(records)
-        self._refuse_too_large(sizes, first_row)
+        self._refuse_too_large(records, sizes, first_row)
         upto = np.cumsum(sizes)
         start = 0
         while start < records.num_rows:
@@ -114,24 +117,22 @@ class ChunkBuffer:
         by_bytes = int(np.searchsorted(upto, before + self._limits.max_bytes - self.bytes, "right")) - start
         return min(by_bytes, self._limits.max_records - self.records, len(upto) - start)
 
-    def _refuse_too_large(self, sizes: np.ndarray, first_row: int) -> None:
-        largest = sizes.max(initial=0)
-        most = self._limits.max_record_bytes
+    def _refuse_too_large(self, records: pa.RecordBatch, sizes: np.ndarray, first_row: int) -> None:
+        largest, most = sizes.max(initial=0), self._limits.max_record_bytes
         if most is not None and largest > most:
-            row = int(np.argmax(sizes > most))
-            raise RecordTooLargeError(
-                f"row {first_row + row} of partition {self._partition} takes {sizes[row]} bytes, and the log takes "
-                f"records of at most {most} bytes ({self._limits.max_record_setting}). Nothing of its chunk was "
-                f"appended. Raise that setting, or make the record smaller.",
-                partition=self._partition,
-                row=first_row + row,
-            )
-        if largest > self._limits.max_bytes:
-            row = int(np.argmax(sizes > self._limits.max_bytes))
-            raise RecordTooLargeError(
-                f"row {first_row + row} of partition {self._partition} takes {sizes[row]} bytes, and a chunk may "
-                f"hold {self._limits.max_bytes}. Raise the limit of bytes per chunk (at most 64 MiB), or make the "
-                f"record smaller.",
-                partition=self._partition,
-                row=first_row + row,
-            )
+            limit = f"the log takes records of at most {most} bytes ({self._limits.max_record_setting})"
+            fix = "Raise that setting"
+        elif largest > self._limits.max_bytes:
+            most = self._limits.max_bytes
+            limit = f"a chunk may hold {most}"
+            fix = f"Raise {self._limits.max_bytes_setting} (at most 64 MiB)"
+        else:
+            return
+        row = int(np.argmax(sizes > most))
+        name = row_name(first_row + row, self._partition, records.column("key")[row].as_py())
+        raise RecordTooLargeError(
+            f"{name} takes {sizes[row]} bytes, and {limit}. Nothing of its chunk was appended. {fix}, or make the "
+            f"record smaller.",
+            partition=self._partition,
+            row=first_row + row,
+        )

@@ -13,7 +13,7 @@
     │   ├── NotLeaderError      send the request to the leader of the shard
     │   └── VersionMismatchError  read the key, then write with its present version
     ├── UnknownOutcomeError     run the same job again: it checks the log first
-    ├── MayBeStaleError         read again, or accept a stale value
+    ├── MayBeStaleError         read again, or accept an older value
     ├── InputError              (also a ValueError) nothing was appended; correct the input or the call
     │   ├── OptionError
     │   ├── SchemaError

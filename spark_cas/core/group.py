@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Plan
+from spark_cas.core.recorded_fields import INVALID_FIELDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def outcome_from_json(text: str | bytes, group: str) -> GroupOutcome:
     try:
         fields = json.loads(text)
         return GroupOutcome(fields["committed"] is True, tuple((int(at), int(end)) for at, end in fields["ends"]))
-    except (KeyError, TypeError, ValueError):
+    except INVALID_FIELDS:
         raise FormatError(
             f"the outcome of group {group} is not in the format of this spark_cas. Either a newer version or another "
             f"program wrote it."

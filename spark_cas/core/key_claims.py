@@ -1,6 +1,6 @@
 """Expected offsets of keys (KIP-27's other alternative): no newer record of the row's key exists.
 
-docs/conditions.md has the definition with examples.
+docs/condition-key.md has the definition with examples.
 """
 
 import numpy as np
@@ -10,10 +10,8 @@ import pyarrow.compute as pc
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import ExpectedOffsetError
 from spark_cas.core.outcome import KeyConflict, Truncated
-from spark_cas.core.readable import readable
+from spark_cas.core.readable import readable_key
 from spark_cas.core.row_claims import explicit_claims
-
-_LONGEST_KEY = 60
 
 
 def check_keys(keys: pa.Array, claims: pa.Array, first_row: int) -> None:
@@ -40,6 +38,7 @@ class KeyClaims:
         self._newest = np.full(len(self._keys), -1, dtype=np.int64)
         self.lowest = int(self._expected.min())
         """The lowest expected offset. The caller must pass all records from here on to `see`."""
+        self.highest = int(self._expected.max())
 
     def see(self, base_offset: int, keys: pa.Array) -> None:
         """Add the keys of other writers' records at consecutive offsets from ``base_offset``."""
@@ -67,10 +66,9 @@ class KeyClaims:
         expected = int(self._expected[at])
         if expected > end_offset:
             return Truncated(expected, end_offset)
-        key = readable(self._keys[int(self._of_row[at])].as_py())
         return KeyConflict(
             row=int(self._rows[at]),
-            key=key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…",
+            key=readable_key(self._keys[int(self._of_row[at])].as_py()),
             expected=expected,
             actual=int(newest[at]) if changed[at] else None,
             end_offset=end_offset,

@@ -9,11 +9,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 
 from spark_cas.core.errors import FormatError
+from spark_cas.core.recorded_fields import INVALID_FIELDS, require_types
 
 MOST_HELD = 8
 """The maximum number of locks on one log; further loads wait. The value must fit into a few kilobytes in Kafka."""
 
 _MOST_RANGES = 8
+_MOST_PARTITIONS = 1_000_000
+"""More than any topic has. It limits the memory for the partitions of a lock."""
 _MOST_AFTER = 4
 
 
@@ -110,8 +113,8 @@ def load_locks_from_json(text: str | bytes) -> LoadLocks:
     """Parse the output of `load_locks_to_json`; raise FormatError for other text."""
     try:
         fields = json.loads(text)
-        return LoadLocks(int(fields["number"]), tuple(_lock(each) for each in fields["held"]))
-    except (AttributeError, KeyError, TypeError, ValueError):
+        return require_types(LoadLocks(fields["number"], tuple(_lock(each) for each in fields["held"])))
+    except INVALID_FIELDS:
         raise FormatError(
             "the locks of the log are not in the format of this spark_cas. Either a newer version or another program "
             "wrote them."
@@ -120,6 +123,8 @@ def load_locks_from_json(text: str | bytes) -> LoadLocks:
 
 def _lock(fields: dict[str, object]) -> LoadLock:
     values = dict(fields)
-    ranges = tuple((int(base), int(end)) for base, end in values.pop("ranges"))  # type: ignore[attr-defined]
-    after = tuple(str(each) for each in values.pop("after"))  # type: ignore[attr-defined]
-    return LoadLock(ranges=ranges, after=after, **values)  # type: ignore[arg-type]
+    ranges = tuple((base, end) for base, end in values.pop("ranges"))  # type: ignore[attr-defined]
+    if not all(0 <= base < end <= _MOST_PARTITIONS for base, end in ranges):
+        msg = f"expected ranges of partitions below {_MOST_PARTITIONS}"
+        raise ValueError(msg)
+    return LoadLock(ranges=ranges, after=tuple(values.pop("after")), **values)  # type: ignore[arg-type]

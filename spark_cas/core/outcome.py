@@ -5,6 +5,7 @@ failure counts as definite only if it is proven. Any other failure is `Unknown`.
 """
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from spark_cas.core.offsets import OffsetRange
 
@@ -123,6 +124,6 @@ Refusal = Conflict | RowConflict | KeyConflict | Truncated | Fenced | ProgressLo
 Outcome = Appended | Refusal | Unknown
 
 
-def is_lost(refusal: Refusal | None) -> bool:
-    """Return whether a rejection reports data loss, which a caller must confirm with a second read."""
+def is_lost(refusal: Refusal | None) -> TypeGuard[Truncated | RowConflict]:
+    """Return whether a rejection reports data loss, which a backend confirms with a second read."""
     return isinstance(refusal, Truncated) or (isinstance(refusal, RowConflict) and refusal.truncated)

@@ -1,6 +1,6 @@
 """Expected offsets of single rows (KIP-27's offset on each record), and the first row that does not match.
 
-docs/conditions.md has the definition with examples.
+docs/condition-row.md has the definition with examples.
 """
 
 from bisect import bisect_left

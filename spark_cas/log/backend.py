@@ -3,7 +3,7 @@
 The defaults for settings, times and expansions apply unless a backend overrides them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -11,9 +11,12 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
+from spark_cas.core.errors import OptionError
 from spark_cas.core.expansion import Intent
+from spark_cas.core.finding import Finding
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.open_transaction import OpenTransaction
 from spark_cas.core.partitioner import Partitioner, Placement
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.plan_json import recorded_completion, recorded_plan, to_json
@@ -181,9 +184,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
                 return base + result, records.column("timestamp").cast(pa.int64())[result].as_py()
         return None
 
-    def forget_leaders(self) -> None:
-        """Have the next request fetch the partition leaders first, because a stale leader returns old offsets."""
-
     def tombstones_kept_ms(self) -> int | None:
         """Return how long the log keeps a record without a value, which deletes its key, at least, in milliseconds.
 
@@ -194,6 +194,51 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
             LogNotFoundError, StorageError.
         """
         return None
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return problems of the brokers or of the store. The call changes nothing.
+
+        Raises:
+            LogNotFoundError, StorageError.
+        """
+        return ()
+
+    def open_transactions(self) -> tuple[OpenTransaction, ...]:
+        """Return the transactions that hold back readers of the log, and those of its own writers, oldest first.
+
+        Raises:
+            OptionError: A package for the requests is missing, or it does not support a setting of the connection.
+            LogNotFoundError, StorageError.
+        """
+        return ()
+
+    def abort_transaction(
+        self,
+        transaction: OpenTransaction,  # noqa: ARG002
+        partition: int | None = None,  # noqa: ARG002
+    ) -> None:
+        """Abort an open transaction, and fence its producer.
+
+        Args:
+            transaction: An element of `open_transactions`.
+            partition: If no coordinator will end the transaction, the partition in which to abort it.
+
+        Raises:
+            OptionError: The transaction has no visible coordinator, but it may still end by itself.
+            StorageError: The brokers rejected the request.
+        """
+        raise OptionError("this log has no transactions. Nothing was changed.")
+
+    def ledger_kept_ms(self) -> int | None:
+        """Return how long a ledger entry is kept after the newest chunk of its job, in milliseconds.
+
+        None if it is kept permanently, or if this is not known. Raises StorageError.
+        """
+        return None
+
+    def accelerators(self) -> Mapping[str, bool]:
+        """Return the accelerators of the backend, each with whether it is in use."""
+        return {}
 
     def check_partitions_may_be_added(self, partitions: int) -> None:
         """Check whether the log may have this many partitions, as far as possible before anything is recorded.

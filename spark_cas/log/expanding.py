@@ -14,7 +14,7 @@ from spark_cas.core.plan import MOST_PARTITIONS, Layout
 from spark_cas.log.backend import Backend
 
 
-def expand_log(log: Backend, partitions: int) -> Layout:
+def expand_log(log: Backend, partitions: int, *, dry_run: bool = False) -> Layout:
     """Expand a log to more partitions, and return its new layout. Earlier plans become void.
 
     If an expansion to the same count was begun, by any caller, the call finishes it.
@@ -22,6 +22,7 @@ def expand_log(log: Backend, partitions: int) -> Layout:
     Args:
         log: The log.
         partitions: The new partition count.
+        dry_run: Whether to change nothing after the checks, and return the layout that the expansion would give.
 
     Raises:
         OptionError: The log already has that many partitions, or the count is above the limit. Nothing was begun.
@@ -44,6 +45,8 @@ def expand_log(log: Backend, partitions: int) -> Layout:
                 f"Nothing was changed. Name a smaller count."
             )
         log.check_partitions_may_be_added(partitions)
+        if dry_run:
+            return Layout(layout.log_id, layout.epoch + 1, partitions)
         intent = log.begin_expansion(layout, partitions)
     finished = _finished(log, intent)
     if intent.partitions != partitions:
@@ -56,6 +59,8 @@ def expand_log(log: Backend, partitions: int) -> Layout:
             f"another process is expanding the log to {intent.partitions} partitions, or was interrupted. Expand it "
             f"to {intent.partitions} first, then further."
         )
+    if dry_run:
+        return Layout(layout.log_id, intent.epoch, partitions)
     if not finished:
         # A finished expansion may already have writers of the new layout.
         thresholds = tuple(log.end_partition(each, intent) for each in range(intent.before))
@@ -96,7 +101,7 @@ def settled_layouts(log: Backend) -> Layouts:
 
 
 def _layout_known(log: Backend, knows: Callable[[Layout], bool]) -> Layout:
-    """Return the layout. If it is stale, return the recorded one, because a broker may have stale metadata."""
+    """Return the layout. If it lacks what the caller knows, return the recorded one."""
     layout = log.layout()
     return layout if knows(layout) else log.layouts().layout
 

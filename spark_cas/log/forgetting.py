@@ -29,7 +29,7 @@ class Kept:
     """When the job was completed, or last appended or planned, in milliseconds since 1970."""
 
 
-def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False) -> int:
+def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False, dry_run: bool = False) -> int:
     """Remove the records of a job, and return how many of its rows stay. A later load with this name is a new job.
 
     Args:
@@ -37,6 +37,7 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False) -> i
         job: The name of the job.
         now_ms: The current time in milliseconds since 1970.
         force: Skip the safety check. Use it only if no task of the job runs. An incomplete job cannot be resumed.
+        dry_run: Remove nothing after the checks.
 
     Raises:
         OptionError: The job does not exist, or removing it is not safe.
@@ -61,15 +62,15 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False) -> i
     kept = _kept(log, job, own)
     if not force:
         _require_safe(kept, now_ms)
-    forget(log, kept)
+    forget(log, kept, dry_run=dry_run)
     return kept.rows
 
 
-def forget(log: Backend, kept: Kept) -> bool:
+def forget(log: Backend, kept: Kept, *, dry_run: bool = False) -> bool:
     """Remove the records of a job that may be forgotten. Return False if another caller removed them first.
 
     A new job of this name, planned since ``kept`` was read, stays. In an object store, a job planned during the
-    removal may be lost: run no load of that name meanwhile.
+    removal may be lost: run no load of that name meanwhile. With ``dry_run``, nothing is removed.
 
     Raises:
         LayoutChangedError, LogNotFoundError, FormatError, StorageError: As for `forget_job`.
@@ -78,7 +79,8 @@ def forget(log: Backend, kept: Kept) -> bool:
     result = False
     for plan in kept.plans:
         if log.plan(plan.job) == plan:
-            log.forget(plan)
+            if not dry_run:
+                log.forget(plan)
             result = True
     return result
 
@@ -89,12 +91,21 @@ def older_jobs(log: Backend, now_ms: int, age_ms: int) -> list[Kept]:
     Raises:
         FormatError, StorageError, LogNotFoundError.
     """
-    by_owner: dict[str, list[Plan]] = {}
+    result = (_kept(log, job, plans) for job, plans in plans_by_job(log).items())
+    return [each for each in result if each.complete and now_ms - each.newest_ms >= max(age_ms, _straggler_ms())]
+
+
+def plans_by_job(log: Backend) -> dict[str, list[Plan]]:
+    """Return the plans of each job of a log by the name that the user gave, sorted by that name.
+
+    Raises:
+        FormatError, StorageError, LogNotFoundError.
+    """
+    result: dict[str, list[Plan]] = {}
     for plan in map(log.plan, log.jobs()):
         if plan is not None:
-            by_owner.setdefault(_owner(plan), []).append(plan)
-    result = (_kept(log, job, plans) for job, plans in sorted(by_owner.items()))
-    return [each for each in result if each.complete and now_ms - each.newest_ms >= max(age_ms, _straggler_ms())]
+            result.setdefault(_owner(plan), []).append(plan)
+    return dict(sorted(result.items()))
 
 
 def _owner(plan: Plan) -> str:
@@ -113,7 +124,7 @@ def _kept(log: Backend, job: str, plans: Iterable[Plan]) -> Kept:
         newest_ms = max(newest_ms, plan.pinned_at_ms, *(each.committed_at_ms for each in result))
         if done is not None:
             newest_ms = max(newest_ms, done.completed_at_ms)
-        elif not _is_superseded(plan, ordered) and not (plan.round_of and _rows_of(result) == 0):
+        elif not is_superseded(plan, ordered) and not (plan.round_of and _rows_of(result) == 0):
             complete = False
     return Kept(job, tuple(ordered), rows, complete, newest_ms)
 
@@ -127,7 +138,7 @@ def _rows_of(result: Iterable[Progress]) -> int:
     return sum(each.rows for each in result)
 
 
-def _is_superseded(plan: Plan, plans: Iterable[Plan]) -> bool:
+def is_superseded(plan: Plan, plans: Iterable[Plan]) -> bool:
     """Return whether partitions were added since, and the remaining rows of the job have a plan of their own."""
     return any(each.continues and each.layout_epoch > plan.layout_epoch for each in plans)
 

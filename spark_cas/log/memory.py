@@ -69,8 +69,14 @@ class MemoryLog(Backend):
             raise LogNotFoundError("there is no log here yet. Create it, or give the partition count when you write.")
         return self._layout
 
-    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:  # noqa: ARG002
-        """Return the bounds of each partition. Appended rows are final at once, so ``waiting`` has no effect."""
+    def bounds_of(
+        self,
+        partitions: Sequence[int],
+        *,
+        waiting: bool,  # noqa: ARG002
+        at_least: Sequence[int] = (),  # noqa: ARG002
+    ) -> tuple[Bounds, ...]:
+        """Return the bounds of each partition. Appended rows are final at once, so the options have no effect."""
         with self._lock:
             return tuple(self._partition(each).bounds() for each in partitions)
 
@@ -196,10 +202,14 @@ class MemoryLog(Backend):
                 yield at, batch.select(list(columns))
                 at += batch.num_rows
 
-    def trim(self, partition: int, before_offset: int) -> Bounds:
+    def trim(self, partition: int, before_offset: int, *, dry_run: bool = False) -> Bounds:
         with self._lock:
             at = self._partition(partition)
-            Bounds(0, at.bounds().end_offset).require(OffsetRange(before_offset, before_offset))
+            bounds = at.bounds()
+            Bounds(0, bounds.end_offset).require(OffsetRange(before_offset, before_offset))
+            if dry_run:
+                starts = [base for base, *_ in at.chunks if base <= before_offset]
+                return Bounds(max([bounds.start_offset, *starts]), bounds.end_offset)
             while len(at.chunks) > 1 and at.chunks[1][0] <= before_offset:
                 at.chunks.pop(0)
                 at.start_offset = at.chunks[0][0]

@@ -115,7 +115,9 @@ class Log(Protocol):
         """
         ...
 
-    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
+    def bounds_of(
+        self, partitions: Sequence[int], *, waiting: bool, at_least: Sequence[int] = ()
+    ) -> tuple[Bounds, ...]:
         """Return the bounds of some partitions, with as few requests as possible.
 
         If ``waiting``, every append acknowledged before the call is below its ``end_offset``. Each atomic load is
@@ -128,6 +130,8 @@ class Log(Protocol):
         Args:
             partitions: The partitions.
             waiting: Whether to wait until all acknowledged appends are visible.
+            at_least: End offsets that the caller knows or expects, in the order of the partitions. If an end offset
+                is lower, the backend verifies that before it returns: the log lost records, or never had them.
 
         Returns:
             The bounds, in the order of the partitions.
@@ -146,8 +150,8 @@ class Log(Protocol):
         An entry is None if the log does not have it, or no longer.
 
         The rows of a commit group count after its commit, and before it only for a caller that names the ``group``.
-        The entries include every commit before the call, unless a stale leader answers. With ``proven``, no stale
-        leader can answer: use it if only the entries decide which rows to append.
+        With ``proven``, the backend proves that the entries include every commit before the call. Use it if only the
+        entries decide which rows to append.
 
         Raises:
             LogNotFoundError, ChunkDamagedError, StorageError.
@@ -170,11 +174,16 @@ class Admin(Protocol):
         """
         ...
 
-    def trim(self, partition: int, before_offset: int) -> Bounds:
+    def trim(self, partition: int, before_offset: int, *, dry_run: bool = False) -> Bounds:
         """Delete records below an offset, and none at or above it. Return the new bounds.
 
         If the backend stores chunks, the chunk that contains the offset stays complete, and the newest chunk always
         stays.
+
+        Args:
+            partition: The partition.
+            before_offset: The offset.
+            dry_run: Whether to delete nothing, and return the bounds that the trim would give.
 
         Raises:
             ValueError: The offset is past the end.

@@ -21,15 +21,14 @@ class Scope(Enum):
     READ = "read"
     READ_STREAM = "readStream"
     WRITE = "write"
-    ROUTE = "route"
 
 
 EVERYWHERE = frozenset(Scope)
 READING = frozenset({Scope.READ, Scope.READ_STREAM})
 ONE_READ = frozenset({Scope.READ})
 STREAMING_READ = frozenset({Scope.READ_STREAM})
-# route takes a dict of the write's options, so that one dict serves both.
-WRITING_AND_ROUTING = frozenset({Scope.WRITE, Scope.ROUTE})
+WRITING_AND_ROUTING = frozenset({Scope.WRITE})
+"""`route` takes a dict of the write's options, so that one dict serves both."""
 
 
 @dataclass(frozen=True, slots=True)

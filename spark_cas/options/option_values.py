@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.unused import holds_instead, log_ignored
@@ -16,7 +16,6 @@ from spark_cas.options.option_names import KAFKA, check_defaults, check_name, fi
 from spark_cas.options.selection import Selection
 from spark_cas.options.store_settings import PREFIX as STORE
 from spark_cas.options.table import BY_KEY, SERVERS
-from spark_cas.options.topic_partitions import TopicPartition
 
 _T = TypeVar("_T")
 
@@ -51,9 +50,9 @@ class OptionValues:
             check_name(key, *scopes)
         named = Named(
             topic=self.get("topic", str),
-            subscribe=self.get("subscribe", tuple[str, ...]),
+            subscribe=self.get("subscribe", tuple),
             subscribe_pattern=self.get("subscribePattern", str),
-            assign=self.get("assign", tuple[TopicPartition, ...]),
+            assign=self.get("assign", tuple),
         )
         selection = selection_of(self.get("path", str), self.get(SERVERS, str), named)
         one = selection.spec if selection is not None and len(selection.topics) == 1 else None
@@ -65,16 +64,17 @@ class OptionValues:
         self.merged = {**{key: defaults[key] for key in defaults if is_for(key, *scopes)}, **self.explicit}
         self._selection = selection and replace(selection, spec=self._with_settings(selection.spec))
 
-    def get(self, name: str, _: type[_T], *, explicit: bool = True) -> _T | None:
+    def get(self, name: str, kind: type[_T], *, explicit: bool = True) -> _T | None:
         """Return the parsed value of an option, its default, or None if it has neither.
 
         Args:
             name: The name of the option.
-            _: The type of the value.
+            kind: The type of the value.
             explicit: Whether to ignore the defaults of the log.
 
         Raises:
             OptionError: The value is malformed.
+            TypeError: The option has another type.
         """
         values = self.explicit if explicit else self.merged
         option = BY_KEY[name.lower()]
@@ -82,11 +82,15 @@ class OptionValues:
         if value is None:
             return None
         try:
-            return cast("_T", option.parse(value))
+            result = option.parse(value)
         except OptionError:
             raise
         except ValueError as expected:
             raise OptionError(f"option {option.name} must be {expected}, but is not. See docs/options.md.") from None
+        if not isinstance(result, kind):
+            msg = f"option {option.name} is of another type than {kind.__name__}"
+            raise TypeError(msg)
+        return result
 
     def need(self, name: str, kind: type[_T]) -> _T:
         """Return the parsed value of an option; raise OptionError if it has neither a value nor a default."""

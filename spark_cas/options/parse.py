@@ -1,7 +1,7 @@
-"""Parse Spark's options, which are text with case-insensitive names, to typed values."""
+"""Parse Spark's options, which are text with case-insensitive names, to a typed request."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import cast
 
 from spark_cas.core.chunks import ChunkLimits
@@ -10,108 +10,22 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.names import check_name
 from spark_cas.core.partitioner import Partitioner, known_partitioner
-from spark_cas.core.plan import BY_KEY
-from spark_cas.log.open import AnySpec
 from spark_cas.options.contradictions import refuse_for_views, refuse_of_loads, refuse_of_plans, warn_of_deprecated
-from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION, ISOLATION_LOAD, READING, VIEWS_OF_RECORDS, Scope
+from spark_cas.options.option import (
+    ATOMIC_LOAD,
+    ATOMIC_PARTITION,
+    ISOLATION_LOAD,
+    READING,
+    VIEWS_OF_RECORDS,
+    Scope,
+)
 from spark_cas.options.option_names import is_for
 from spark_cas.options.option_values import OptionValues
 from spark_cas.options.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
 from spark_cas.options.read_tasks import Splitting
-from spark_cas.options.selection import Selection
+from spark_cas.options.request import LOCK_WAIT_TIMEOUT_MS, ReadRequest, StreamRequest, WriteRequest
 from spark_cas.options.topic_partitions import Numbers
 from spark_cas.options.trigger_limits import TriggerLimits
-
-
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """The options of a read."""
-
-    selection: Selection
-    view: str
-    """``records``, ``newest``, ``offsets`` or ``progress``."""
-    include_headers: bool
-    range: ReadRange
-    """The records to read, for the views that return records."""
-    splitting: Splitting
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """The options of a streaming read."""
-
-    selection: Selection
-    range: ReadRange
-    """The start of the stream; it has no end."""
-    splitting: Splitting
-    trigger: TriggerLimits
-    whole_loads: bool
-    """Whether no micro-batch may end within an atomic load."""
-    allow_unsubscribed: bool
-    """Whether the checkpoint may have topics and partitions that the selection does not have."""
-    processing_time: bool
-    """Whether the options state a processing-time trigger."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
-    """The options of a write."""
-
-    spec: AnySpec
-    job: str | None
-    """None if the option is not set."""
-    expected_offsets: ExpectedOffsets
-    checked: bool
-    """Whether expected offsets are checked. If not, no row may have an expected offset either."""
-    compare: str
-    """The scope of expected offsets: partitions or keys."""
-    atomic: bool
-    """Whether all rows of a partition are one chunk."""
-    whole: bool
-    """Whether the load is atomic: the rows of all partitions become visible in one step."""
-    partitions: int | None
-    """The partition count of the log according to the user; None if not set."""
-    new_partitions: int | None
-    """The partition count of a log to create: ``partitions``, or the default of the log."""
-    partitioner: Partitioner | None
-    """The partitioner that an option or the log's defaults name; None if neither does."""
-    limits: ChunkLimits
-    routed: bool
-    fenced_retry_wait_ms: int
-    lock_wait_timeout_ms: int
-    """The maximum wait for other loads of the same partitions, in milliseconds."""
-    batch_id: int | None
-    """The micro-batch of the rows, for a write within foreachBatch; else None."""
-    order_by: tuple[str, ...]
-    round_of: str
-    """The job of `append_if_unchanged` to which the write belongs as one round; empty for any other write."""
-    idempotence: str
-    """The requested guarantee: `spark_cas.core.guarantee`."""
-    report: str | None
-    """The file for the result; None for no file."""
-
-
-@dataclass(frozen=True, slots=True)
-class RouteOptions:
-    """The options of `route`: a dict of the write's options."""
-
-    spec: AnySpec = field(repr=False)
-    """The address of the log. Its settings may be secret."""
-    job: str | None
-    partitions: int | None
-    new_partitions: int | None
-    partitioner: Partitioner | None
-    """The partitioner that an option or the log's defaults name; None if neither does."""
-    by_key: bool
-    """Whether expected offsets apply to keys, so that they imply no row order."""
-    atomic: bool
-    """Whether all rows of a partition are one chunk."""
-    whole: bool
-    """Whether the load is atomic: the rows of all partitions become visible in one step."""
-    idempotence: str
-    """``required``, ``requested`` or ``off``. With ``off``, the write takes no job."""
-    reading: tuple[tuple[str, str], ...] = field(repr=False)
-    """The options to read the same log. They may contain secrets."""
 
 
 def check_read(options: Mapping[str, str]) -> tuple[str, bool]:
@@ -120,7 +34,7 @@ def check_read(options: Mapping[str, str]) -> tuple[str, bool]:
     return values.need("view", str), values.need("includeHeaders", bool)
 
 
-def parse_read(options: Mapping[str, str]) -> ReadOptions:
+def parse_read(options: Mapping[str, str]) -> ReadRequest:
     """Parse the options of a read; raise OptionError for any that is unknown, malformed or missing."""
     values = OptionValues(options, Scope.READ)
     values.log_unused()
@@ -131,16 +45,16 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
     selection, log_id = values.need_selection(), values.get("logId", str)
     if log_id is not None:
         selection.only()
-    return ReadOptions(
+    return ReadRequest(
         replace(selection, log_id=log_id),
-        view,
-        values.need("includeHeaders", bool),
         replace(_range(values, EARLIEST, ending), known=log_id is not None),
         _splitting(values),
+        view,
+        values.need("includeHeaders", bool),
     )
 
 
-def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
+def parse_read_stream(options: Mapping[str, str]) -> StreamRequest:
     """Parse the options of a streaming read; raise OptionError for any that is unknown, malformed or missing."""
     values = OptionValues(_without_query_options(options), Scope.READ_STREAM)
     values.log_unused()
@@ -155,18 +69,18 @@ def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
             "options isolation=load and maxOffsetsPerTrigger, given or a default of the log, do not go together: so "
             "many offsets may end within a load. Leave out the one or the other."
         )
-    return StreamOptions(
+    return StreamRequest(
         values.need_selection(),
         _range(values, LATEST, ReadLimit("endingOffsets", LATEST)),
         _splitting(values),
-        TriggerLimits(most, least, values.need("maxTriggerDelay", int)),
-        whole_loads,
-        values.need("allowUnsubscribedTopics", bool),
-        values.need("processingTime", bool),
+        trigger=TriggerLimits(most, least, values.need("maxTriggerDelay", int)),
+        whole_loads=whole_loads,
+        allow_unsubscribed=values.need("allowUnsubscribedTopics", bool),
+        processing_time=values.need("processingTime", bool),
     )
 
 
-def parse_write(options: Mapping[str, str]) -> WriteOptions:
+def parse_write(options: Mapping[str, str]) -> WriteRequest:
     """Parse the options of a write; raise OptionError for any that is unknown, malformed or missing."""
     values = OptionValues(options, Scope.WRITE)
     in_batch = "batchid" in values.explicit
@@ -177,19 +91,26 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     if not in_batch:
         values.log_unused()
         refuse_of_plans(values)
-    return _write_options(values, stream=in_batch)
+    return _checked_write(values, stream=in_batch)
 
 
-def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
+def parse_write_stream(options: Mapping[str, str]) -> WriteRequest:
     """Parse the options of a streaming write; raise OptionError for any that is unknown, malformed or missing."""
     values = OptionValues(_without_query_options(options), Scope.WRITE)
     if "batchid" in values.explicit:
         raise OptionError("option batchId is only for foreachBatch. In a stream, Spark passes the batch. Remove it.")
-    return _write_options(values, stream=True)
+    return _checked_write(values, stream=True)
 
 
-LOCK_WAIT_TIMEOUT_MS = 3_600_000
-"""The default maximum wait of a load, or of an atomic micro-batch, for other loads, in milliseconds."""
+def parse_route(options: Mapping[str, str]) -> WriteRequest:
+    """Parse the options of a write for `route`, which cannot know whether the write is a load or a stream.
+
+    Raises:
+        OptionError: An option is unknown, malformed or missing.
+    """
+    values = OptionValues(_without_query_options(options), Scope.WRITE)
+    values.log_unused()
+    return _write_request(values, stream=False)
 
 
 def _lock_wait_timeout_ms(values: OptionValues) -> int:
@@ -208,12 +129,16 @@ def _without_query_options(options: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in options.items() if key.lower() not in _OF_QUERIES}
 
 
-def _write_options(values: OptionValues, *, stream: bool) -> WriteOptions:
+def _checked_write(values: OptionValues, *, stream: bool) -> WriteRequest:
     if stream:
         refuse_of_loads(values)
     warn_of_deprecated(values)
+    return _write_request(values, stream=stream)
+
+
+def _write_request(values: OptionValues, *, stream: bool) -> WriteRequest:
     job = values.get("job", str)
-    return WriteOptions(
+    return WriteRequest(
         spec=values.need_spec(),
         job=None if job is None else check_name(job, "option job"),
         expected_offsets=_expected_offsets(values, stream=stream),
@@ -228,6 +153,7 @@ def _write_options(values: OptionValues, *, stream: bool) -> WriteOptions:
             values.need("maxRecordsPerChunk", int),
             values.need("maxBytesPerChunk", int),
             values.need("maxSecondsPerChunk", float),
+            max_bytes_setting="option maxBytesPerChunk, which is --max-bytes-per-chunk of a bulk load",
         ),
         routed=values.need("routed", bool),
         fenced_retry_wait_ms=values.need("fencedRetryWaitMs", int),
@@ -237,27 +163,6 @@ def _write_options(values: OptionValues, *, stream: bool) -> WriteOptions:
         round_of=values.get("roundOf", str) or "",
         idempotence=REQUIRED if stream else values.need("idempotence", str),
         report=values.get("report", str),
-    )
-
-
-def parse_route(options: Mapping[str, str]) -> RouteOptions:
-    """Parse the options of a write to the values that `route` needs.
-
-    Raises:
-        OptionError: An option is unknown, malformed or missing.
-    """
-    values = OptionValues(_without_query_options(options), Scope.ROUTE)
-    values.log_unused()
-    return RouteOptions(
-        spec=values.need_spec(),
-        job=values.get("job", str),
-        partitions=values.get("partitions", int),
-        new_partitions=values.get("partitions", int, explicit=False),
-        partitioner=_partitioner(values),
-        by_key=values.need("compare", str) == BY_KEY,
-        atomic=values.need("atomic", str) == ATOMIC_PARTITION,
-        whole=values.need("atomic", str) == ATOMIC_LOAD,
-        idempotence=values.need("idempotence", str),
         reading=tuple(sorted((key, value) for key, value in values.explicit.items() if is_for(key, Scope.READ))),
     )
 

@@ -3,11 +3,10 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
 
 from spark_cas.core.errors import ConditionalLogError, Fields, OptionError
 from spark_cas.options.option import one_topic
-from spark_cas.options.parse import RouteOptions, WriteOptions
+from spark_cas.options.request import WriteRequest
 from spark_cas.options.table import SERVERS
 
 MOST_TOPICS = 100
@@ -21,8 +20,6 @@ _OF_ONE_TOPIC = {
     "report": "the file contains the result of one topic",
 }
 
-_Parsed = TypeVar("_Parsed", bound=RouteOptions | WriteOptions)
-
 
 def names_no_topic(options: Mapping[str, str]) -> bool:
     """Return whether the options of a write name brokers, but no topic and no path."""
@@ -31,8 +28,8 @@ def names_no_topic(options: Mapping[str, str]) -> bool:
 
 
 def parsed_by_topic(
-    options: Mapping[str, str], topics: Iterable[str], parse: Callable[[Mapping[str, str]], _Parsed]
-) -> dict[str, _Parsed]:
+    options: Mapping[str, str], topics: Iterable[str], parse: Callable[[Mapping[str, str]], WriteRequest]
+) -> dict[str, WriteRequest]:
     """Parse the options for each topic.
 
     Args:
@@ -41,7 +38,7 @@ def parsed_by_topic(
         parse: Parses the options of one topic.
 
     Returns:
-        The options by topic, sorted. They include the topics that only ``expectedOffsets`` names.
+        The request by topic, sorted. They include the topics that only ``expectedOffsets`` names.
 
     Raises:
         OptionError: An option is invalid, or does not apply to several topics.
@@ -53,7 +50,7 @@ def parsed_by_topic(
     offsets = _offsets_by_topic(common.get(_EXPECTED))
     if offsets:
         del common[_EXPECTED]
-    parsed: dict[str, _Parsed] = {}
+    parsed: dict[str, WriteRequest] = {}
     for topic in sorted({*topics, *offsets}):
         _check_name(topic)
         own = {_EXPECTED: offsets[topic]} if topic in offsets else {}

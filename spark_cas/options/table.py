@@ -109,8 +109,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="The [name of the load](loading.md#jobs): a rerun appends only the missing rows. The default is a new "
-        "name for each write, and the id of the query for a stream.",
+        doc="The [name of the load](loading.md#jobs-and-reruns): a rerun appends only the missing rows. Without it, a "
+        "load logs a warning, and a rerun appends all rows. The default of a stream is the id of the query.",
     ),
     Option(
         "batchId",
@@ -136,7 +136,7 @@ OPTIONS: tuple[Option, ...] = (
         "end",
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="The [expected end offset](conditions.md#a-partition) of each partition: `end` (when Spark plans the "
+        doc="The [expected end offset](condition-partition.md) of each partition: `end` (when Spark plans the "
         'write), `none` (no check; the default of a [stream](streams.md#other-writers)), or JSON such as `{"0": '
         '17, "3": null}` (null: no check; others: `end`). For [several '
         "topics](kafka-quickstart.md#write-to-several-topics), the JSON is by topic.",
@@ -155,7 +155,7 @@ OPTIONS: tuple[Option, ...] = (
         "partition",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="`key`: an expected offset applies to the records of one [key](conditions.md#a-key). `partition`: to all "
+        doc="`key`: an expected offset applies to the records of one [key](condition-key.md). `partition`: to all "
         "records of the partition.",
     ),
     Option(
@@ -164,7 +164,7 @@ OPTIONS: tuple[Option, ...] = (
         REQUIRED,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="The [guarantee](conditions.md#levels-of-guarantee): `required` (exactly once, or an error), `requested` "
+        doc="The [guarantee](guarantees.md#levels-of-guarantee): `required` (exactly once, or an error), `requested` "
         "(the best that rights and brokers permit) or `off` (at least once). `true` and `false` are deprecated.",
     ),
     Option(
@@ -173,8 +173,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="A file on the driver's machine for the [result](conditions.md#the-result-of-an-append) of a complete "
-        "load, as JSON.",
+        doc="A file on the driver's machine for the [result](result.md) of a complete load, as JSON.",
     ),
     Option(
         "atomic",
@@ -182,7 +181,7 @@ OPTIONS: tuple[Option, ...] = (
         "false",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="`load`: all rows become visible [in one step](conditions.md#atomic-loads). `partition` (or `true`): all "
+        doc="`load`: all rows become visible [in one step](atomic-loads.md). `partition` (or `true`): all "
         "rows of a partition are one chunk, or the write fails.",
     ),
     Option(
@@ -258,8 +257,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="How long a load waits for the [load lock](conditions.md#two-loads-at-once), such as `30m`. The default "
-        "is `1h`, and `0s` (fail at once) if `expectedOffsets` names offsets.",
+        doc="How long a load waits for the [load lock](conditions.md#two-loads-at-once), such as `30m`. The "
+        "default is `1h`, and `0s` (fail at once) if `expectedOffsets` names offsets.",
     ),
     Option(
         "idPrefix",

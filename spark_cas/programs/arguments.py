@@ -68,6 +68,11 @@ class LoadRequest:
     """Whether input without rows completes the job."""
 
     @property
+    def options(self) -> dict[str, str]:
+        """Options of the log, with its address. They may be secret."""
+        return {**dict(self.log_options), "path": self.log}
+
+    @property
     def value_expression(self) -> str | None:
         """SQL expression of the value; None for the whole row as JSON."""
         return "value" if self.value is None and self.format in _ROWS_ARE_VALUES else self.value

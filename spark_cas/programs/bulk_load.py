@@ -29,7 +29,8 @@ from spark_cas.log.load.planning import fresh_job_name, require_same_kind
 from spark_cas.log.open import is_named, open_log
 from spark_cas.options import report_file
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
-from spark_cas.options.parse import WriteOptions, parse_write
+from spark_cas.options.parse import parse_write
+from spark_cas.options.request import WriteRequest
 from spark_cas.programs.arguments import Group, LoadRequest, add_input, add_log, add_rows, load_request, parser_of
 from spark_cas.programs.errors import ExitCode, RowCountError, UsageError
 from spark_cas.programs.input.recorded_list import ListedInput, listed_input, record_list, require_same_list
@@ -222,12 +223,12 @@ class LoadRun:
 
         It also raises Spark's errors.
         """
-        options = self._options
+        write = self._write_request
         if self._request.job is None:
-            print_line(self._console, _unnamed_job_text(options), "yellow")
-        with open_log(options.spec) as log:
-            rows = None if options.job is None else _rows_of_same_kind(log, options, options.job)
-            notes = _preflight_notes(log, options) if rows is None else ()
+            print_line(self._console, _unnamed_job_text(write), "yellow")
+        with open_log(write.spec) as log:
+            rows = None if write.job is None else _rows_of_same_kind(log, write, write.job)
+            notes = _preflight_notes(log, write) if rows is None else ()
         for note in notes:
             print_line(self._console, f"note: {note}", "yellow")
         return self._load() if rows is None else self._confirm(rows)
@@ -241,17 +242,17 @@ class LoadRun:
         """Return the report of this run after an error."""
         started = self._started is not None
         try:
-            options = self._options
+            write = self._write_request
         except ConditionalLogError:
             # The arguments do not name a log. The value given as address may contain a password, so omit it.
             return failed_report(error, self.job, "", self._seconds, JobRows(()), started=started)
         # If the log was unavailable before the first append, do not wait for it again.
         is_away = not self._was_incomplete and isinstance(error, StorageError)
-        rows = None if options.job is None or is_away else rows_now(options.spec, options.job)
+        rows = None if write.job is None or is_away else rows_now(write.spec, write.job)
         return failed_report(
             error,
-            options.job,
-            options.spec.url,
+            write.job,
+            write.spec.url,
             self._seconds,
             rows,
             incomplete_before=self._was_incomplete,
@@ -264,21 +265,15 @@ class LoadRun:
         return time.monotonic() - self._began
 
     @cached_property
-    def _write_options(self) -> dict[str, str]:
-        """Options of the write for Spark's writer.
+    def _write_request(self) -> WriteRequest:
+        """The request of the write. Raises OptionError.
 
-        If the caller named no job and the write may have no plan, they name no job. Then no check that the job is new
+        If the caller named no job and the write may have no plan, it names no job. Then no check that the job is new
         is necessary.
         """
-        options = {**dict(self._request.log_options), "path": self._request.log}
-        if self._request.job is None and parse_write(options).idempotence != REQUIRED:
-            return options
-        return {**options, "job": self.job}
-
-    @cached_property
-    def _options(self) -> WriteOptions:
-        """The parsed options of the write. Raises OptionError."""
-        return parse_write(self._write_options)
+        named = {} if self._request.job is None else {"job": self._request.job}
+        write = parse_write({**self._request.options, **named})
+        return write if named or write.idempotence != REQUIRED else replace(write, job=self.job)
 
     def _session(self) -> "SparkSession":
         if self._started is None:
@@ -287,29 +282,29 @@ class LoadRun:
 
     def _load(self) -> LoadReport:
         """Load the input of a job that is not complete."""
-        options = self._options
-        self._rows_before = JobRows(()) if options.job is None else rows_now(options.spec, options.job)
+        write = self._write_request
+        self._rows_before = JobRows(()) if write.job is None else rows_now(write.spec, write.job)
         self._was_incomplete = True
-        self._input = listed_input(self._request, options, self._session(), self._console)
+        self._input = listed_input(self._request, write, self._session(), self._console)
         job, rows = self._write(self._input, verifying=False)
         if rows is None:
-            report = LoadReport(job, options.spec.url, ExitCode.COMPLETE, self._seconds, partitions=None)
+            report = LoadReport(job, write.spec.url, ExitCode.COMPLETE, self._seconds, partitions=None)
         else:
             before = None if self._rows_before is None else self._rows_before.rows
             # The result of a write that is not exactly once counts only the rows of this run.
             before = 0 if job is None else before
-            report = completed_report(job, rows, options.spec.url, self._seconds, before)
+            report = completed_report(job, rows, write.spec.url, self._seconds, before)
         return replace(report, input=replace(self._input.totals, rows=self._footer_rows))
 
     def _confirm(self, rows: JobRows) -> LoadReport:
         """Compare the input with that of a complete job: the list of files, and with ``--verify`` all rows."""
-        options = self._options
-        self._input = require_same_list(self._request, options, self._session, self._console)
+        write = self._write_request
+        self._input = require_same_list(self._request, write, self._session, self._console)
         if self._request.verify:
             if self._input is None:
-                self._input = listed_input(self._request, options, self._session(), self._console)
+                self._input = listed_input(self._request, write, self._session(), self._console)
             self._write(self._input, verifying=True)
-        report = completed_report(options.job, rows, options.spec.url, self._seconds, rows.rows)
+        report = completed_report(write.job, rows, write.spec.url, self._seconds, rows.rows)
         totals = None if self._input is None else replace(self._input.totals, rows=self._footer_rows)
         return replace(report, already_complete=True, verified=self._request.verify, input=totals)
 
@@ -330,11 +325,11 @@ class LoadRun:
         from spark_cas.spark.source import ConditionalLogSource
         from spark_cas.spark.versions import register
 
-        options, request, spark = self._options, self._request, self._session()
-        has_result = options.idempotence == REQUIRED or options.report is not None or verifying
+        write, request, spark = self._write_request, self._request, self._session()
+        has_result = write.idempotence == REQUIRED or write.report is not None or verifying
         if is_remote() and not has_result:
             raise UsageError(
-                f"with Spark Connect, the driver runs on another machine. With idempotence={options.idempotence} it "
+                f"with Spark Connect, the driver runs on another machine. With idempotence={write.idempotence} it "
                 f"reports the appended rows and their guarantee only in a file. Nothing was appended. Name a file on "
                 f"the driver with --log-option report=FILE, or set idempotence={REQUIRED}."
             )
@@ -345,9 +340,9 @@ class LoadRun:
             self._footer_rows = rows_in_footers(spark, request, source.files)
             if not request.allow_empty and not has_rows(spark, request, source.files, rows, self._footer_rows):
                 raise UsageError("the input has no rows. Nothing was appended. Add --allow-empty if this is right.")
-            routed = routed_rows(rows, order, {**self._write_options, "job": self.job}, source.list.digest)
-            if not verifying and options.job is not None:
-                record_list(options, options.job, source.list)
+            routed = routed_rows(rows, order, write, source.list.digest)
+            if not verifying and write.job is not None:
+                record_list(write, write.job, source.list)
             job, result = self._append(spark, routed, verifying=verifying)
         if result is not None and self._footer_rows is not None and result.rows != self._footer_rows:
             raise RowCountError(
@@ -365,29 +360,30 @@ class LoadRun:
 
         from spark_cas.spark.writing.end_markers import end_markers_of
 
-        options, write_options = self._options, self._write_options
-        ledger = None if options.job is None else LedgerWatch(options.spec, options.job)
+        write = self._write_request
+        options = self._request.options if write.job is None else {**self._request.options, "job": write.job}
+        ledger = None if write.job is None else LedgerWatch(write.spec, write.job)
         watch = LoadWatch(ledger, StageWatch(spark, self.job, end_markers_of(routed)), verifying=verifying)
         # With Spark Connect, the report is on the driver's machine.
-        report = None if options.report is None or is_remote() else Path(options.report)
+        report = None if write.report is None or is_remote() else Path(write.report)
         with TemporaryDirectory() as folder, live_progress(self._console, watch.snapshot):
-            if options.idempotence != REQUIRED and report is None and not is_remote():
+            if write.idempotence != REQUIRED and report is None and not is_remote():
                 report = Path(folder) / "report.json"
-                write_options = {**write_options, "report": str(report)}
-            routed.write.format("conditional-log").mode("append").options(**write_options).save()
+                options["report"] = str(report)
+            routed.write.format("conditional-log").mode("append").options(**options).save()
             completion = None if report is None else completion_from_json(report.read_text(encoding="utf-8"))
         if completion is not None:
             if not completion.job:
                 return None, JobRows.of(completion.partitions, None)
-            job = options.job or completion.job
+            job = write.job or completion.job
             return job, self._recorded_rows(job)
-        if options.job is None or not is_recorded(options):
+        if write.job is None or not is_recorded(write):
             return None, None
-        return options.job, self._recorded_rows(options.job)
+        return write.job, self._recorded_rows(write.job)
 
     def _recorded_rows(self, job: str) -> JobRows:
         """Return the result that the registry recorded for a write. Raises UnknownOutcomeError if there is none."""
-        with open_log(self._options.spec) as log:
+        with open_log(self._write_request.spec) as log:
             rows = complete_rows(log, job)
         if rows is None:
             raise UnknownOutcomeError(
@@ -397,13 +393,13 @@ class LoadRun:
         return rows
 
 
-def _unnamed_job_text(options: WriteOptions) -> str:
-    if options.job is None:
-        return f"no --job was given, and idempotence is {options.idempotence}: a rerun appends all rows again"
-    return f"no --job was given: this load is job {options.job!r}, and a rerun resumes it only with that --job"
+def _unnamed_job_text(write: WriteRequest) -> str:
+    if write.job is None:
+        return f"no --job was given, and idempotence is {write.idempotence}: a rerun appends all rows again"
+    return f"no --job was given: this load is job {write.job!r}, and a rerun resumes it only with that --job"
 
 
-def _rows_of_same_kind(log: Backend, options: WriteOptions, job: str) -> JobRows | None:
+def _rows_of_same_kind(log: Backend, write: WriteRequest, job: str) -> JobRows | None:
     """Return the rows of a job that an earlier run completed; None if it is not complete.
 
     Raises:
@@ -416,16 +412,16 @@ def _rows_of_same_kind(log: Backend, options: WriteOptions, job: str) -> JobRows
         require_same_kind(
             log,
             plan,
-            stream=options.batch_id is not None,
-            compare=options.compare,
-            round_of=options.round_of,
-            whole=options.whole,
-            partitioner=options.partitioner,
+            stream=write.batch_id is not None,
+            compare=write.compare,
+            round_of=write.round_of,
+            whole=write.whole,
+            partitioner=write.partitioner,
         )
     return rows
 
 
-def _preflight_notes(log: Backend, options: WriteOptions) -> tuple[str, ...]:
+def _preflight_notes(log: Backend, write: WriteRequest) -> tuple[str, ...]:
     """Return the notes of the log's preflight. They are empty if the log does not exist yet.
 
     Raises:
@@ -433,19 +429,19 @@ def _preflight_notes(log: Backend, options: WriteOptions) -> tuple[str, ...]:
     """
     try:
         log.layout_now()  # a preflight requires an existing log
-        placement = placement_on(recorded_partitioner(log, options.idempotence), options.partitioner)
-        return log.preflight(idempotence=options.idempotence, placement=placement).notes
+        placement = placement_on(recorded_partitioner(log, write.idempotence), write.partitioner)
+        return log.preflight(idempotence=write.idempotence, placement=placement).notes
     except LogNotFoundError:
         return ()
 
 
-def is_recorded(options: WriteOptions) -> bool:
+def is_recorded(write: WriteRequest) -> bool:
     """Return whether the registry records the result, which is so if the write is exactly once.
 
     Raises:
         ConditionalLogError: if `preflight` of the log fails
     """
-    if options.idempotence == REQUIRED:
+    if write.idempotence == REQUIRED:
         return True
-    with open_log(options.spec) as log:
-        return log.preflight(idempotence=options.idempotence).guarantee == EXACTLY_ONCE
+    with open_log(write.spec) as log:
+        return log.preflight(idempotence=write.idempotence).guarantee == EXACTLY_ONCE

@@ -62,6 +62,10 @@ class ExitCode(IntEnum):
     """The rows differ from those with which the job began."""
     DIFFERENT = 5
     """The comparison finished and found differences. A rerun gives the same result."""
+    WARNING = 6
+    """`spark-cas doctor` found a warning, and no error."""
+    ERROR = 7
+    """`spark-cas doctor` found an error: writers or readers are blocked, or rows can be lost or duplicated."""
     INTERRUPTED = 130
     """Ctrl-C. The same command resumes the run."""
 

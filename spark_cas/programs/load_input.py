@@ -2,7 +2,7 @@
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -37,6 +37,8 @@ from spark_cas.spark.writing.route import route_rows
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from spark_cas.options.request import WriteRequest
+
 _OWN_COLUMN = re.compile(r", `_input_\w+`")
 """A column of the load itself, in a list of suggestions."""
 _STAR = re.compile(r"[(,]\s*(?:\w+\s*\.\s*)?\*\s*[,)]")
@@ -49,15 +51,13 @@ _ORDER = "_order_"
 _RECORD = ("key", "value", "headers", "timestamp")
 
 
-def routed_rows(
-    rows: "DataFrame", order: "list[Column]", write_options: Mapping[str, str], digest: str
-) -> "DataFrame":
+def routed_rows(rows: "DataFrame", order: "list[Column]", write: "WriteRequest", digest: str) -> "DataFrame":
     """Route the rows of `ordered_rows`, and record the digest of the input list with the plan of the load.
 
     Raises:
-        ConditionalLogError: if `route` rejects the rows or the options
+        ConditionalLogError: if `route` rejects the rows
     """
-    routed = route_rows(rows, write_options, order_by=order, has_columns=True)
+    routed = route_rows(rows, write, order_by=order, has_columns=True)
     mark = mark_of(routed.schema)
     if mark is not None:
         routed = routed.withMetadata("partition", replace(mark, input=digest).metadata())

@@ -8,7 +8,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
@@ -17,7 +17,6 @@ from pyspark.sql import functions as sf
 from spark_cas.core.errors import TrimmedError, TruncatedError
 from spark_cas.log import clock
 from spark_cas.log.open import open_log
-from spark_cas.options.parse import parse_read
 from spark_cas.programs.errors import UsageError
 from spark_cas.spark.reading.bootstrap import STATE, latest, state_of
 from spark_cas.spark.reading.pinned_bounds import PinnedBounds, PinnedLog
@@ -88,14 +87,14 @@ def save_state(
     before = None if since is None else place_of(spark, kind, since).load()
     log = PinnedLog(spark, log_options)
     oldest = log.at if before is None else before.at
-    _require_all_tombstones(log_options, oldest)
+    _require_all_tombstones(log, oldest)
     state = state_of(log) if before is None else refreshed(spark, log, before)
     counted = Observation("saved state")
     state = state.observe(counted, sf.count(sf.lit(1)).alias("rows"))
     rows = target.write_rows(state)
     # Check again after everything was read.
-    _require_same_log(log_options, log.at)
-    _require_all_tombstones(log_options, oldest)
+    _require_same_log(log)
+    _require_all_tombstones(log, oldest)
     target.write_offsets(log.at, rows)
     return Saved(log.at, rows, int(counted.get["rows"]))
 
@@ -119,17 +118,17 @@ def refreshed(spark: "SparkSession", log: PinnedLog, before: SavedState) -> "Dat
     return latest(kept.unionByName(log.read(start_offsets, STATE, newest=True).select(*STATE.names)), log.at)
 
 
-def _require_same_log(log_options: Mapping[str, str], at: PinnedBounds) -> None:
+def _require_same_log(pinned: PinnedLog) -> None:
     """Check that the log is still the one that was pinned. Raises TruncatedError if it was recreated."""
-    with open_log(parse_read(log_options).selection.only()) as log:
-        if log.layout().log_id != at.log_id:
+    with open_log(pinned.spec) as log:
+        if log.layout().log_id != pinned.at.log_id:
             raise TruncatedError(
-                f"log {at.topic} was deleted and recreated during the read. Nothing was saved. Run again for the "
-                f"state of the new log."
+                f"log {pinned.at.topic} was deleted and recreated during the read. Nothing was saved. Run again for "
+                f"the state of the new log."
             )
 
 
-def _require_all_tombstones(log_options: Mapping[str, str], oldest: PinnedBounds) -> None:
+def _require_all_tombstones(pinned: PinnedLog, oldest: PinnedBounds) -> None:
     """Check that the log still has the tombstones of all keys that existed at ``oldest`` or later.
 
     Compaction keeps a tombstone for this time after it removed the older records of the key. A reader of such a
@@ -138,7 +137,7 @@ def _require_all_tombstones(log_options: Mapping[str, str], oldest: PinnedBounds
     Raises:
         TrimmedError: if a tombstone may have been removed
     """
-    with open_log(parse_read(log_options).selection.only()) as log:
+    with open_log(pinned.spec) as log:
         kept_ms = log.tombstones_kept_ms()
     if kept_ms == 0:
         raise TrimmedError(
@@ -158,28 +157,8 @@ def _require_all_tombstones(log_options: Mapping[str, str], oldest: PinnedBounds
         )
 
 
-class Place(Protocol):
-    """Location of a saved state."""
-
-    def require_free(self) -> None:
-        """Check that the location is unused. Raises UsageError if it is not."""
-        ...
-
-    def write_rows(self, state: "DataFrame") -> str:
-        """Write the rows of a state and return their name. The state is saved only after `write_offsets`."""
-        ...
-
-    def write_offsets(self, at: PinnedBounds, rows: str) -> None:
-        """Save the state whose rows have this name. From now on `load` finds it."""
-        ...
-
-    def load(self) -> SavedState:
-        """Return the saved state. Raises UsageError if there is none, or if it is incomplete or in another format."""
-        ...
-
-
-def place_of(spark: "SparkSession", kind: str, name: str) -> Place:
-    """Return the location for a kind and a name.
+def place_of(spark: "SparkSession", kind: str, name: str) -> "_Folder | _Table":
+    """Return the location of a saved state. It may be unused.
 
     Args:
         spark: the session
@@ -196,6 +175,7 @@ class _Folder:
         self._path = path
 
     def require_free(self) -> None:
+        """Check that the location is unused. Raises UsageError if it is not."""
         if self._lines() is not None:
             raise UsageError(
                 f"{self._path} already has a folder {_OFFSETS}: a saved state, the output of an interrupted run, or "
@@ -203,6 +183,7 @@ class _Folder:
             )
 
     def write_rows(self, state: "DataFrame") -> str:
+        """Write the rows of a state and return their name. The state is saved only after `write_offsets`."""
         name = f"state-{uuid.uuid4().hex[:12]}"
         path = f"{self._path}/{name}"
         if self._kind == "csv":
@@ -212,7 +193,8 @@ class _Folder:
         return name
 
     def write_offsets(self, at: PinnedBounds, rows: str) -> None:
-        line = self._spark.createDataFrame([(_written_offsets(at, rows, self._kind),)], "line STRING")
+        """Save the state whose rows have this name. From now on `load` finds it."""
+        line = self._spark.createDataFrame([(at.to_json(state=rows, format=self._kind),)], "line STRING")
         try:
             line.coalesce(1).write.mode("errorifexists").text(f"{self._path}/{_OFFSETS}")
         except AnalysisException as error:
@@ -224,6 +206,7 @@ class _Folder:
             ) from None
 
     def load(self) -> SavedState:
+        """Return the saved state. Raises UsageError if there is none, or if it is incomplete or in another format."""
         lines = self._lines()
         if not lines:
             raise UsageError(
@@ -257,6 +240,8 @@ class _Folder:
 
 
 class _Table:
+    """A table of the catalog, with the methods of `_Folder`."""
+
     def __init__(self, spark: "SparkSession", name: str) -> None:
         self._spark = spark
         self._name = name
@@ -273,7 +258,7 @@ class _Table:
         return self._name
 
     def write_offsets(self, at: PinnedBounds, rows: str) -> None:
-        offsets = _written_offsets(at, rows, "table")
+        offsets = at.to_json(state=rows, format="table")
         change = f"ALTER TABLE IDENTIFIER(:name) SET TBLPROPERTIES ('{_PROPERTY}' = '{offsets}')"
         self._spark.sql(change, {"name": self._name})
 
@@ -288,10 +273,6 @@ class _Table:
                 f"complete run of bootstrap_state."
             )
         return SavedState(_read_offsets(offsets, "table")[0], self._spark.table(self._name))
-
-
-def _written_offsets(at: PinnedBounds, rows: str, kind: str) -> str:
-    return at.to_json(state=rows, format=kind)
 
 
 def _read_offsets(text: str, kind: str) -> tuple[PinnedBounds, str]:

@@ -61,9 +61,8 @@ def _verify(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitC
     files = list_input(request.inputs, spark).files
     with pinned_settings(spark, input_settings(spark, request, files)):
         rows, order = ordered_rows(spark, request, files)
-        options = {**dict(request.log_options), "path": request.log}
         order = order if request.order_by else []
-        verification = verify_log(rows, options, order_by=order, first=arguments.first)
+        verification = verify_log(rows, request.options, order_by=order, first=arguments.first)
     _print(verification, message_console())
     result = asdict(verification)
     for each in result["differences"]:

@@ -273,6 +273,9 @@ _WRITTEN: dict[str, tuple[DataType, ...]] = {
     COLUMN: (LongType(),),
 }
 
+_NESTED = frozenset({"array", "map", "struct", "variant"})
+_LONGEST_TYPE = 200
+
 IGNORED = frozenset({"topic", "offset", "timestampType"})
 """Columns of a read that a write to one log ignores, so that a frame from a read can be written unchanged."""
 
@@ -331,6 +334,16 @@ def check_write_schema(
     return mark
 
 
+def check_record_types(schema: StructType) -> None:
+    """Raise SchemaError if ``key``, ``value`` or ``headers`` has a wrong type.
+
+    `route` checks this before it sorts by these columns, because Spark's error for a struct or map has no fix.
+    """
+    for field in schema:
+        if field.name in ("key", "value", "headers"):
+            _check_type(field, _WRITTEN[field.name])
+
+
 def refuse_claims(schema: StructType, why: str) -> None:
     """Raise SchemaError if the rows have expected offsets, because the write would not check them."""
     if COLUMN in schema.fieldNames():
@@ -360,11 +373,30 @@ def _check_written(field: StructField) -> None:
             f"a write does not take a column {field.name!r}.{_nearest(field.name, _WRITTEN)} It takes "
             f"{', '.join(_WRITTEN)}. Drop the column, or put it into the value."
         )
-    if not any(_same(field.dataType, each) for each in expected):
-        raise SchemaError(
-            f"column {field.name} must be {' or '.join(each.simpleString() for each in expected)}, found "
-            f"{field.dataType.simpleString()}. Cast it."
+    _check_type(field, expected)
+
+
+def _check_type(field: StructField, expected: tuple[DataType, ...]) -> None:
+    if any(_same(field.dataType, each) for each in expected):
+        return
+    name = field.dataType.simpleString()
+    if len(name) > _LONGEST_TYPE:
+        name = f"{name[:_LONGEST_TYPE]}..."
+    raise SchemaError(
+        f"column {field.name} must be {' or '.join(each.simpleString() for each in expected)}, found {name}. "
+        f"Nothing was appended. {_conversion(field)}"
+    )
+
+
+def _conversion(field: StructField) -> str:
+    if field.name == "headers" and isinstance(field.dataType, MapType):
+        return (
+            "Use expr('transform(map_entries(headers), e -> struct(cast(e.key as string) as key, cast(e.value as "
+            "binary) as value))')."
         )
+    if field.name in ("key", "value") and field.dataType.typeName() in _NESTED:
+        return f"Use to_json({field.name}), for example .withColumn('{field.name}', to_json('{field.name}'))."
+    return "Cast it."
 
 
 def _same(one: DataType, other: DataType) -> bool:

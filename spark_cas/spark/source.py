@@ -34,21 +34,19 @@ class ConditionalLogSource(DataSource):
         return read_schema(view, include_headers=include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spark_cas.options.option import VIEW_NEWEST, VIEWS_OF_RECORDS
+        from spark_cas.options.option import VIEWS_OF_RECORDS
         from spark_cas.options.parse import parse_read
-        from spark_cas.spark.schema import check_read_schema, read_schema
+        from spark_cas.spark.schema import check_read_schema
 
-        options = parse_read(self.options)
-        check_read_schema(schema, options.view)
-        if options.view in VIEWS_OF_RECORDS:
+        request = parse_read(self.options)
+        check_read_schema(schema, request.view)
+        if request.view in VIEWS_OF_RECORDS:
             from spark_cas.spark.reading.read import RecordsReader
 
-            newest = options.view == VIEW_NEWEST
-            return RecordsReader(options.selection, options.range, options.splitting, schema, newest=newest)
+            return RecordsReader(request, schema)
         from spark_cas.spark.reading.views import ViewReader
 
-        columns = read_schema(options.view, include_headers=False).fieldNames()
-        return ViewReader(options.selection, options.view, tuple(columns), schema)
+        return ViewReader(request, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from spark_cas.options.parse import parse_read_stream
@@ -57,8 +55,8 @@ class ConditionalLogSource(DataSource):
         from spark_cas.spark.versions import stream_reader
 
         check_read_schema(schema, "records")
-        options = parse_read_stream(self.options)
-        return stream_reader(RecordsStreamReader(options, schema), by_time=options.processing_time)
+        request = parse_read_stream(self.options)
+        return stream_reader(RecordsStreamReader(request, schema), by_time=request.processing_time)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from spark_cas.options.parse import parse_write
@@ -72,8 +70,8 @@ class ConditionalLogSource(DataSource):
             from spark_cas.spark.writing.topics_write import plan_topics
 
             return plan_topics(self.options, schema)
-        options = parse_write(self.options)
-        return plan_write(options, schema) if options.batch_id is None else plan_batch_write(options, schema)
+        request = parse_write(self.options)
+        return plan_write(request, schema) if request.batch_id is None else plan_batch_write(request, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from spark_cas.options.parse import parse_write_stream

@@ -1,8 +1,8 @@
 """The backends under chaos: each creates a log, its clients, and its faults."""
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +24,8 @@ from tests.chaos.writer import Writer
 from tests.history.recorder import Recorder
 from tests.objects.bad_day import BUSY, CUT_OFF, GIVES_UP, SILENT, BadDay, proxy_to
 from tests.objects.bad_day import Proxy as StoreProxy
-from tests.objects.servers import moto
+from tests.objects.servers import Served, moto
+from tests.objects.versity import gateway
 
 PARTITIONS = 3
 
@@ -70,12 +71,12 @@ class BadWeather:
 
 
 @contextmanager
-def store(folder: Path, seed: int) -> Iterator[Place]:
+def store(folder: Path, seed: int, server: Callable[[], AbstractContextManager[Served]] = moto) -> Iterator[Place]:
     """A log in an S3 server, accessed through a proxy with faults.
 
     The store in the clients also returns wrong results.
     """
-    with moto() as served, proxy_to(served.endpoint) as proxy:
+    with server() as served, proxy_to(served.endpoint) as proxy:
         plain = served.spec()
         settings = dict(plain.store_options) | {"aws_endpoint": proxy.endpoint} | dict(SETTINGS)
         world = World(folder, plain.url, settings=tuple(settings.items()))
@@ -145,10 +146,11 @@ def memory(folder: Path, seed: int) -> Iterator[Place]:
 
 STORES = {"kv-directory": kv_directory, "kv-kafka": kv_kafka}
 """The clients of these may have several sessions each."""
-PLACES = {
+PLACES: dict[str, Callable[[Path, int], AbstractContextManager[Place]]] = {
     "memory": memory,
     "directory": directory,
     "store": store,
+    "store-versity": partial(store, server=gateway),
     "kafka": kafka,
     **STORES,
     "spark-directory": spark_directory,

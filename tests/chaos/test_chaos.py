@@ -95,6 +95,13 @@ def test_an_object_store_keeps_its_promises(tmp_path):
     run("store", (1,), (2, 3), folder=tmp_path)
 
 
+@pytest.mark.s3
+@pytest.mark.full
+@pytest.mark.timeout(1700)
+def test_a_gateway_with_a_folder_keeps_its_promises(tmp_path):
+    run("store-versity", (1,), (2, 3), folder=tmp_path)
+
+
 @pytest.mark.kafka
 @pytest.mark.timeout(1000)
 def test_three_brokers_keep_their_promises(tmp_path):

@@ -1,4 +1,4 @@
-"""Expected offsets of rows (KIP-27), as docs/conditions.md defines them."""
+"""Expected offsets of rows (KIP-27), as docs/condition-row.md defines them."""
 
 from collections.abc import Iterator
 from functools import partial

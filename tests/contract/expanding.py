@@ -48,7 +48,10 @@ class ExpandContract(ContractBase):
     ) -> None:
         append_foreign(backend, 0, *"abc")
         before = backend.layout()
+        would_be = expand_log(backend, 5, dry_run=True)
+        assert (backend.layout(), backend.layouts().pending) == (before, None)
         layout = expand_log(backend, 5)
+        assert layout == would_be
         assert (layout.log_id, layout.partitions) == (before.log_id, 5)
         assert layout.epoch > before.epoch
         with self.reopen(backend) as other:

@@ -41,6 +41,8 @@ class ForgetContract(ContractBase):
     ) -> None:
         run_job(backend, "job", TEN, expected=expected)
         run_job(backend, "other", TEN, expected=expected)
+        assert forget_job(backend, "job", in_hours(1), dry_run=True) == _ALL
+        assert set(backend.jobs()) == {"job", "other"}
         assert forget_job(backend, "job", in_hours(1)) == _ALL
         assert (backend.plan("job"), backend.completion("job"), backend.jobs()) == (None, None, ("other",))
         assert values_in(backend, 0) == TEN[0] * 2

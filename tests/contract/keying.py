@@ -1,4 +1,4 @@
-"""Expected offsets of keys (compare=key), as docs/conditions.md defines them."""
+"""Expected offsets of keys (compare=key), as docs/condition-key.md defines them."""
 
 from functools import partial
 

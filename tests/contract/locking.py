@@ -278,6 +278,8 @@ class LoadLockContract(ContractBase):
         held = obtain(backend, "job")
         plan = pin_plan(backend, "job", END)
         assert isinstance(backend.claim(0, plan), Claim)
+        assert abort_job(backend, "job", dry_run=True) == held
+        assert backend.load_locks().held == (held,)
         assert abort_job(backend, "job") == held
         assert backend.load_locks().held == ()
         obtain(backend, "other")

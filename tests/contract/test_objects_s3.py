@@ -1,4 +1,4 @@
-"""The object log satisfies the contract on the S3 API."""
+"""The object log satisfies the contract on the S3 API, of moto and of a gateway that keeps objects in a folder."""
 
 import pytest
 
@@ -36,3 +36,13 @@ class TestAllOnS3(OnS3, LogContract):
     # The job dies between calls of the protocol, which does not depend on the store. A directory and memory cover
     # this test.
     test_a_job_killed_at_any_call_ends_with_exactly_its_input = None  # type: ignore[assignment]
+
+
+@pytest.mark.s3
+@pytest.mark.full
+class TestAllOnVersity(TestAllOnS3):
+    """The same tests on the Versity S3 gateway."""
+
+    @pytest.fixture
+    def new_backend(self, versity: Served) -> NewBackend:
+        return versity.new_log

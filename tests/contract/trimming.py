@@ -52,6 +52,9 @@ class TrimContract(ContractBase):
         """Trim all records before a record, check the bounds, and return the new start offset."""
         before = filled.at(record)
         start = self.start_after(filled, before)
+        unchanged = backend.bounds(0)
+        assert backend.trim(0, before, dry_run=True) == Bounds(max(start, unchanged.start_offset), filled.end)
+        assert backend.bounds(0) == unchanged, "a dry run trims nothing"
         assert backend.trim(0, before) == Bounds(start, filled.end)
         return start
 

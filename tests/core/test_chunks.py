@@ -92,12 +92,13 @@ def test_a_record_that_just_fits_is_a_chunk():
 
 def test_too_large_record_is_named_and_its_batch_rejected():
     size = RECORD_OVERHEAD_BYTES + 11
-    buffer = ChunkBuffer(ChunkLimits(max_bytes=size), 0)
+    buffer = ChunkBuffer(ChunkLimits(max_bytes=size, max_bytes_setting="option maximum"), 5)
     batch = pa.concat_batches([rows_of(2), rows_of(1, size=11)])
     with pytest.raises(
-        RecordTooLargeError, match=rf"row 42 .* takes {size + 1} bytes.* {size}\. Raise the limit of bytes"
-    ):
+        RecordTooLargeError, match=rf"row 42 of partition 5 \(key 0\) takes {size + 1} bytes.* {size}\."
+    ) as raised:
         list(buffer.add(batch, now=0.0, first_row=40))
+    assert "Raise option maximum" in raised.value.message
     assert (buffer.records, buffer.bytes) == (0, 0)
 
 
@@ -108,6 +109,21 @@ def test_a_record_larger_than_the_log_takes_is_named_with_that_limit():
     with pytest.raises(RecordTooLargeError, match=rf"row 4 .* takes {size + 1} bytes.* at most {size} bytes"):
         list(buffer.add(pa.concat_batches([rows_of(1), rows_of(1, size=11)]), now=0.0, first_row=3))
     assert buffer.records == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        (None, "row 3 of partition 0 takes"),
+        (b"N1\n\xff", r"row 3 of partition 0 (key N1\n\xff) takes"),
+        ("é".encode() * 1_000, f"row 3 of partition 0 (key {'é' * 60}…) takes"),
+    ],
+)
+def test_key_of_a_large_record_is_readable_and_short(key, name):
+    batch = pa.RecordBatch.from_pylist([{"key": key, "value": b"." * 100}], schema=RECORDS)
+    with pytest.raises(RecordTooLargeError) as raised:
+        list(ChunkBuffer(ChunkLimits(max_bytes=100), 0).add(batch, now=0.0, first_row=3))
+    assert raised.value.message.startswith(name)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ _VERSION = 7
 _CLIENT_ID = "raw"
 _BATCH_AFTER_CRC = struct.Struct(">hiqqqhii")
 """Attributes, last offset delta, first and largest timestamp, producer id, epoch, sequence, record count."""
+_TRANSACTIONAL = 0x10
+"""The attribute of a batch within a transaction."""
 _NOT_LEADER = 6
 _CASTAGNOLI = 0x82F63B78
 
@@ -29,14 +31,21 @@ class RawRecord:
 
 
 def append_raw(
-    address: str, topic: str, *records: RawRecord, codec: int = 0, compress: Callable[[bytes], bytes] = bytes
+    address: str,
+    topic: str,
+    *records: RawRecord,
+    codec: int = 0,
+    compress: Callable[[bytes], bytes] = bytes,
+    open_for: int | None = None,
 ) -> int:
     """Append records to partition 0 of a topic in one batch, and return the offset of the first.
 
-    ``codec`` is Kafka's number for the compression format of ``compress``; 0 means no compression.
+    ``codec`` is Kafka's number for the compression format of ``compress``; 0 means no compression. With ``open_for``,
+    the records are in an open transaction of the producer with that id, which no coordinator knows. The broker
+    accepts that only if ``transaction.partition.verification.enable`` is false.
     """
-    batch = _batch(records, codec, compress)
-    body = _text(None) + struct.pack(">hi", -1, 1000 * SECONDS)
+    batch = _batch(records, codec, compress, open_for)
+    body = _text(None if open_for is None else "hanging") + struct.pack(">hi", -1, 1000 * SECONDS)
     body += struct.pack(">i", 1) + _text(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
     request = struct.pack(">hhi", Api.PRODUCE, _VERSION, 1) + _text(_CLIENT_ID) + body
     deadline = time.monotonic() + SECONDS
@@ -65,10 +74,13 @@ def _response(address: str, request: bytes) -> bytes:
         return reader.read(size)
 
 
-def _batch(records: Sequence[RawRecord], codec: int, compress: Callable[[bytes], bytes]) -> bytes:
+def _batch(
+    records: Sequence[RawRecord], codec: int, compress: Callable[[bytes], bytes], open_for: int | None
+) -> bytes:
     times = [each.timestamp_ms for each in records]
     payload = b"".join(_record(number, each, times[0]) for number, each in enumerate(records))
-    checked = _BATCH_AFTER_CRC.pack(codec, len(records) - 1, times[0], max(times), -1, -1, -1, len(records))
+    attributes, producer = (codec, (-1, -1, -1)) if open_for is None else (codec | _TRANSACTIONAL, (open_for, 0, 0))
+    checked = _BATCH_AFTER_CRC.pack(attributes, len(records) - 1, times[0], max(times), *producer, len(records))
     checked += compress(payload)
     after_length = struct.pack(">ibI", -1, 2, crc32c(checked)) + checked
     return struct.pack(">qi", 0, len(after_length)) + after_length

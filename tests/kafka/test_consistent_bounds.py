@@ -42,9 +42,9 @@ def between(monkeypatch, happens):
     """Call a function once, after the read of the bounds of the first partition and before that of the second."""
     barriers = end_offsets.barriers
 
-    def one_after_the_other(admin, ats, timeout_seconds, seen=0):
+    def one_after_the_other(admin, ats, timeout_seconds):
         if len(ats) != 2 or not ats[0].topic.startswith("t-"):
-            return barriers(admin, ats, timeout_seconds, seen)
+            return barriers(admin, ats, timeout_seconds)
         first = barriers(admin, ats[:1], timeout_seconds)
         if happens:
             happens.pop()()

@@ -15,6 +15,9 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.load.planning import complete_job, job_progress
 from spark_cas.options.parse import parse_read_stream
+from spark_cas.options.read_range import ReadRange
+from spark_cas.options.read_tasks import Splitting
+from spark_cas.options.request import ReadRequest
 from spark_cas.options.selection import Selection
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
@@ -188,7 +191,7 @@ def test_an_expansion_names_the_right_that_is_missing(secured, spec):
     secured.allow([on_topic("Read", spec.topic)])
     selection = Selection(spec, (spec.topic,))
     with refused_soon() as refused:
-        ViewReader(selection, "offsets", (), OFFSETS).partitions()
+        ViewReader(ReadRequest(selection, ReadRange(), Splitting(), "offsets"), OFFSETS).partitions()
     assert f"lacks an ACL: {on_topic('Read', spec.layouts_topic)} or " in str(refused.value)
     with SelectedLogs(selection) as logs:
         begun = logs.in_layouts(logs.read(waiting=False), {})[spec.topic]

@@ -9,6 +9,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from spark_cas import bootstrap, route, verify_log
 from spark_cas.core.errors import ConflictError, FormatError, UndecidedError, UnreadableRecordError
 from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.plan import Progress
+from spark_cas.core.plan_json import to_json
 from spark_cas.core.records import TIMESTAMP_TYPE
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.codes import passes
@@ -42,7 +44,7 @@ def spec(broker, topic):
 def rows_of(spec, schema):
     """Return the rows of a read through the data source, as a Spark task gets them."""
     given = parse_read({"kafka.bootstrap.servers": spec.bootstrap_servers, "subscribe": spec.topic})
-    one = RecordsReader(given.selection, given.range, given.splitting, schema)
+    one = RecordsReader(given, schema)
     return pa.Table.from_batches([batch for part in one.partitions() for batch in one.read(part)])
 
 
@@ -193,6 +195,30 @@ def test_foreign_metadata_in_a_ledger_group_stops_its_job_and_no_other(spec, met
             planned_writer(log, "job").must_append("a")
         planned_writer(log, "other").must_append("b")
         assert values_in(log, 0) == ["b"]
+
+
+@pytest.mark.parametrize("forged", [{"rows": "3"}, {"end_offset": None}, {"own_ranges": [[1]]}, {"batch": [1]}])
+def test_forged_ledger_entry_names_its_partition(spec, forged):
+    progress = Progress("job", 0, 3, "ab", 0, 9, 2, 0, complete=False, committed_at_ms=5, task="run/0")
+    with KafkaLog(spec) as log:
+        fields = {"v": 1, "log_id": log.layout().log_id, "progress": json.loads(to_json(progress)) | forged}
+        commit_foreign(spec, "job", json.dumps(fields))
+        with pytest.raises(FormatError, match=f"partition 0 of topic {spec.topic}"):
+            planned_writer(log, "job").must_append("a")
+        assert values_in(log, 0) == []
+
+
+def test_huge_headers_are_read(spec):
+    records = [
+        RawRecord(b"large", headers=[(b"key", bytes(900_000))]),
+        RawRecord(b"many", headers=[(b"%d" % each, None) for each in range(50_000)]),
+        RawRecord(b"long key", headers=[(b"k" * 900_000, b"")]),
+    ]
+    for each in records:
+        append_raw(spec.bootstrap_servers, spec.topic, each)
+    read = rows_of(spec, RECORDS_AND_HEADERS).select(["value", "headers"]).to_pylist()
+    expected = [(each.value, [(key.decode(), value) for key, value in each.headers]) for each in records]
+    assert [(row["value"], [(each["key"], each["value"]) for each in row["headers"]]) for row in read] == expected
 
 
 @pytest.mark.parametrize("metadata", [None, '{"v":1,"log_id":"another"}'])

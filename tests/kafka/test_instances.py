@@ -254,9 +254,9 @@ def test_claim_requests_its_topic_unless_cached_and_append_always(broker, topic,
     fencing: list[int] = []
     own = TransactionalProducer.describe
 
-    def asking(asker, name, log_id):
+    def asking(asker, *given):
         asked.append("any broker")
-        return require_planned(asker, name, log_id)
+        return require_planned(asker, *given)
 
     def asking_one(instance):
         asked.append("the broker of the records")

@@ -250,9 +250,9 @@ def test_writer_skips_aborted_but_not_committed_records_after_its_chunk(broker, 
 def test_writer_requests_the_end_only_if_records_follow_its_claim(broker, log, topic, monkeypatch, came):
     job, barrier, asked = JobWriter(log, plan_of(log, "begins")), Checks.barrier, []
 
-    def noting(checks: Checks) -> Bounds:
+    def noting(checks: Checks, *given: int) -> Bounds:
         asked.append(checks.at.partition)
-        return barrier(checks)
+        return barrier(checks, *given)
 
     monkeypatch.setattr(Checks, "barrier", noting)
     if came:

@@ -148,8 +148,8 @@ def test_a_record_that_the_broker_rejects_is_named(broker, compression):
     spec = replace(made, client_options=(("compression.type", compression),))
     before = [{"value": b"fits"}, *([{"value": bytes(90_000)}] if compression == "zstd" else [])]
     with pytest.raises(RecordTooLargeError) as rejected:
-        append(spec, batch(*before, {"value": noise(50_001)}, {"value": b"last"}))
-    assert f"row {len(before)} of partition 0 " in rejected.value.message
+        append(spec, batch(*before, {"key": b"N1", "value": noise(50_001)}, {"value": b"last"}))
+    assert f"row {len(before)} of partition 0 (key N1) " in rejected.value.message
     assert f"max.message.bytes of topic {spec.topic} is 20000" in rejected.value.message
     with KafkaLog(replace(spec, open_transaction_wait_ms=5_000)) as log:
         log.bounds(0)  # waits for open transactions, of which none may be left

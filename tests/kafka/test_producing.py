@@ -87,6 +87,13 @@ def messages(address: str, topic: str, partition: int = 0) -> list[Message]:
         consumer.close()
 
 
+def hand_over(client: ArrayProducer | ObjectProducer, rows: pa.Table) -> Reports:
+    """Queue records for partition 0, and return their reports."""
+    reports = Reports.of(rows, TIME_MS)
+    client.hand_over(0, rows, TIME_MS, reports)
+    return reports
+
+
 def send(producer: TransactionalProducer, topic: str, rows: pa.Table) -> Reports:
     delivered = produce(producer, TopicPartition(topic, 0), rows, TIME_MS, SECONDS)
     assert delivered is not None
@@ -105,14 +112,14 @@ def test_client_queues_only_records_that_fill_no_request(producer, size):
         producer.client.poll(0.01)  # the count includes unread log lines of the client
         return len(producer.client)
 
-    producer.client.hand_over(0, many.slice(many.num_rows - count), TIME_MS)
+    hand_over(producer.client, many.slice(many.num_rows - count))
     until = time.monotonic() + STILL_SECONDS
     while time.monotonic() < until:
         waiting()
     wait_until(lambda: waiting() == count, SECONDS, lambda: "the client sent some of the records")
     producer.abort()
     producer.begin()
-    producer.client.hand_over(0, many.slice(many.num_rows - count - 1), TIME_MS)
+    hand_over(producer.client, many.slice(many.num_rows - count - 1))
     wait_until(lambda: waiting() <= count, SECONDS, lambda: "the client queues all of the records")
 
 
@@ -257,7 +264,7 @@ def test_no_record_is_sent_after_a_rejected_one(broker, topic, monkeypatch, kind
     values = [b"0", b"1", bytes(4_990), b"3"]
     given = records(*({"key": b"of 10 bytes", "value": value, "timestamp": times} for value in values))
     with pytest.raises(KafkaException) as raised:
-        producer.client.hand_over(0, given, TIME_MS)
+        hand_over(producer.client, given)
     assert raised.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
     wait_until(lambda: not producer.client.flush(0.05) and not len(producer.client), SECONDS, lambda: "not sent")
     assert [each.value() for each in messages(broker.bootstrap, topic)] in ([], values[:2])
@@ -267,9 +274,7 @@ def test_no_record_is_sent_after_a_rejected_one(broker, topic, monkeypatch, kind
 @pytest.mark.parametrize("times", [None, TIME_MS])
 def test_values_are_held_until_they_were_sent(broker, topic, producer, times):
     values = [b"%099d" % each for each in range(2_000)]
-    reports = producer.client.hand_over(
-        0, records(*({"value": each, "timestamp": times} for each in values)), TIME_MS
-    )
+    reports = hand_over(producer.client, records(*({"value": each, "timestamp": times} for each in values)))
     producer.client.poll(0)
     # Only the client references the values. If their memory were free, these arrays would overwrite it.
     others = [pa.array([b"x" * 99] * len(values)) for _ in range(20)]
@@ -295,7 +300,7 @@ def test_values_are_let_go_of_once_they_were_sent(topic, producer):
 
 
 def test_a_transaction_is_aborted_while_records_are_on_their_way(broker, topic, producer):
-    producer.client.hand_over(0, records({"value": b"aborted"}, {"value": b"too"}), TIME_MS)
+    hand_over(producer.client, records({"value": b"aborted"}, {"value": b"too"}))
     assert len(producer.client)
     assert producer.abort()
     producer.begin()
@@ -411,7 +416,7 @@ def test_running_call_ends_without_error_when_its_client_is_released(call):
         made = PlainProducer(KafkaSpec(f"127.0.0.1:{silent.getsockname()[1]}", "flights"), None, idempotent=True)
         client = made.client
         if isinstance(client, ArrayProducer):
-            client.hand_over(0, records({"value": b"v"}), TIME_MS)
+            hand_over(client, records({"value": b"v"}))
             under_way = pool.submit(getattr(client, call), 2)
             wait_for(lambda: client._lifetime._calls, "the call is running")
             made.close()
@@ -429,7 +434,7 @@ def test_threads_end_with_the_client_even_if_an_error_is_kept(broker, topic):
     first, second = TransactionalProducer(spec, own_id), TransactionalProducer(spec, own_id)
     first.init(SECONDS)
     first.begin()
-    first.client.hand_over(0, records({"value": b"v"}), TIME_MS)
+    hand_over(first.client, records({"value": b"v"}))
     second.init(SECONDS)
     with pytest.raises(KafkaException) as raised:
         first.commit()

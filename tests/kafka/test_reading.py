@@ -337,7 +337,7 @@ def test_trim_between_the_plan_of_a_read_and_its_task(producer, spec, strict, ke
         "failOnDataLoss": str(strict),
     }
     wanted = parse_read(options)
-    one = RecordsReader(wanted.selection, wanted.range, wanted.splitting, SPARK_RECORDS)
+    one = RecordsReader(wanted, SPARK_RECORDS)
     (part,) = one.partitions()
     with KafkaLog(spec) as log:
         log.trim(0, kept)
@@ -355,7 +355,7 @@ def test_whose_a_records_time_is(producer, broker, spec):
 
     def after_another() -> list[int]:
         transaction(producer, spec.topic, [{"value": b"v"}])
-        one = RecordsReader(wanted.selection, wanted.range, wanted.splitting, SPARK_RECORDS)
+        one = RecordsReader(wanted, SPARK_RECORDS)
         (part,) = one.partitions()
         return [kind for batch in one.read(part) for kind in batch.column("timestampType").to_pylist()]
 

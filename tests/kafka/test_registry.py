@@ -4,6 +4,8 @@ import json
 import logging
 import os
 import time
+import tracemalloc
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -278,6 +280,45 @@ def test_unreadable_entry_stops_only_its_job(spec):
         run_job(log, "other", TEN)
         with pytest.raises(FormatError, match=r"damaged' at offset \d+ of partition \d+ of topic"):
             log.plan("damaged")
+
+
+def test_an_entry_that_inflates_stops_only_its_job_within_bounded_memory(spec, monkeypatch):
+    most = 4 * 1024 * 1024
+    monkeypatch.setattr(compacted_map, "MOST_TEXT_BYTES", most)
+    with KafkaLog(spec) as log:
+        log.record_plan(plan_of(log, "job"))
+    bomb = zlib.compress(bytes(64 * most))
+    record(spec.bootstrap_servers, spec.registry_topic, (key_of(spec, "plan", "bomb"), bomb), partitions=16)
+    with KafkaLog(spec) as log:
+        assert log.plan("job") is not None
+        tracemalloc.start()
+        with pytest.raises(FormatError, match=r"bomb' at offset \d+ of partition \d+ of topic"):
+            log.plan("bomb")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 8 * most
+
+
+@pytest.mark.parametrize("pieces", ["0" * 9 + "9" * 12, "9" * 5000])
+def test_an_entry_in_more_pieces_than_it_has_is_an_error_and_can_be_removed(spec, pieces):
+    with KafkaLog(spec) as log:
+        log.record_plan(plan_of(log, "job"))
+        forged = (key_of(spec, "cancelled", "run"), f'{{"pieces":{pieces}}}')
+        first_piece = (key_of(spec, "piece", "cancelled", "run", 0), "{")
+        record(spec.bootstrap_servers, spec.layouts_topic, forged, first_piece)
+        with pytest.raises(FormatError, match="cancelled/run"):
+            log.entry("cancelled", "run")
+        log.remove_cancelled("run")
+        assert log.entry("cancelled", "run") is None
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "1e12", "1000000000000", '"16"', "null", "Infinity", "[" * 100_000])
+def test_a_forged_partition_count_of_the_registry_is_an_error(broker, topic, count):
+    spec = replace(spec_of(broker.bootstrap, topic), prefix=topic)
+    make_topic(spec.bootstrap_servers, spec.layouts_topic)
+    record(spec.bootstrap_servers, spec.layouts_topic, ("registry", f'{{"partitions": {count}}}'))
+    with KafkaLog(spec) as log, pytest.raises(FormatError, match=spec.layouts_topic):
+        log.plan("job")
 
 
 def test_a_tombstone_takes_a_job_away_and_the_next_record_is_the_first(spec):

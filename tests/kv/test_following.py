@@ -24,9 +24,9 @@ class Compacted(MemoryLog):
     def tombstones_kept_ms(self):
         return KEPT_MS
 
-    def bounds_of(self, partitions, *, waiting):
+    def bounds_of(self, partitions, **how):
         self.before_bounds()
-        return super().bounds_of(partitions, waiting=waiting)
+        return super().bounds_of(partitions, **how)
 
     def read(self, *what):
         self.before_read()

@@ -140,8 +140,8 @@ class Topic(FaultyLog):
     def bounds(self, partition):
         return self.bounds_of([partition], waiting=True)[0]
 
-    def bounds_of(self, partitions, *, waiting):
-        found = super().bounds_of(partitions, waiting=waiting)
+    def bounds_of(self, partitions, **how):
+        found = super().bounds_of(partitions, **how)
         return tuple(self.told.get(each, bounds) for each, bounds in zip(partitions, found, strict=True))
 
 

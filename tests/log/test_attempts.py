@@ -45,9 +45,9 @@ class Interrupted(MemoryLog):
 
     before_bounds = before_claim = after_progress = staticmethod(lambda: None)
 
-    def bounds_of(self, partitions, *, waiting):
+    def bounds_of(self, partitions, **how):
         self.before_bounds()
-        return super().bounds_of(partitions, waiting=waiting)
+        return super().bounds_of(partitions, **how)
 
     def progress_of(self, partitions, job, group="", **how):
         found = super().progress_of(partitions, job, group, **how)

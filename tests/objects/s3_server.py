@@ -2,10 +2,14 @@
 
 Plain moto checks the name in one step and stores the object in another, with a thread for each request. Two
 concurrent puts may both get the response that they created the object.
+
+While the file of the environment variable IGNORE_CONDITIONS exists, the server ignores the conditions of puts.
 """
 
+import os
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
@@ -22,6 +26,8 @@ class OnePutAtATime:
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] != "PUT":
             return self._application(environ, start_response)
+        if "IGNORE_CONDITIONS" in os.environ and Path(os.environ["IGNORE_CONDITIONS"]).exists():
+            environ.pop("HTTP_IF_NONE_MATCH", None)
         with self._lock:
             return list(self._application(environ, start_response))
 

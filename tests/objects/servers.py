@@ -32,6 +32,15 @@ AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """The account of every Azurite server. Its manual publishes both values."""
 
+S3_OPTIONS = {
+    "aws_access_key_id": "writer",
+    "aws_secret_access_key": "canary-of-a-secret",
+    "aws_region": "us-east-1",
+    "aws_virtual_hosted_style_request": "false",
+    "allow_http": "true",
+}
+"""The options of each server with the S3 API, except its endpoint."""
+
 
 @dataclass(frozen=True)
 class Served:
@@ -64,7 +73,7 @@ def azure() -> Iterator[Served]:
         pytest.fail("the Azure test server is missing: run `make env`, which installs it")
     arguments = ["--blobHost", "127.0.0.1", "--blobPort", "0", "--disableTelemetry", "--skipApiVersionCheck"]
     arguments += ["--loose", "--inMemoryPersistence", "--silent"]
-    with _server([executable("node"), str(AZURITE), *arguments]) as endpoint:
+    with running([executable("node"), str(AZURITE), *arguments]) as endpoint:
         account = f"{endpoint}/{AZURE_ACCOUNT}"
         _create_container(account, "logs")
         yield Served(
@@ -82,25 +91,18 @@ def azure() -> Iterator[Served]:
 @contextmanager
 def moto(**environment: str) -> Iterator[Served]:
     """Run a moto server with a bucket and these additional environment variables."""
-    with _server([sys.executable, "-m", "tests.objects.s3_server"], environment) as endpoint:
+    with running([sys.executable, "-m", "tests.objects.s3_server"], environment) as endpoint:
         # moto accepts requests without credentials.
         _request("PUT", f"{endpoint}/logs", {})
         yield Served(
             endpoint,
             "s3://logs",
-            {
-                "aws_endpoint": endpoint,
-                "aws_access_key_id": "writer",
-                "aws_secret_access_key": "canary-of-a-secret",
-                "aws_region": "us-east-1",
-                "aws_virtual_hosted_style_request": "false",
-                "allow_http": "true",
-            },
+            S3_OPTIONS | {"aws_endpoint": endpoint},
         )
 
 
 @contextmanager
-def _server(command: list[str], environment: dict[str, str] | None = None) -> Iterator[str]:
+def running(command: list[str], environment: dict[str, str] | None = None) -> Iterator[str]:
     """Run a server until the end of the block. Its output must contain its address ``http://127.0.0.1:port``."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | (environment or {})

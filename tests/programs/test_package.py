@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -94,6 +95,36 @@ def test_metadata_names_pyspark_only_as_an_extra(installed):
     assert "Requires-Python: >=3.11" in lines
 
 
+def resolve(built, folder, python, *options):
+    """Let pip choose the dependencies of the wheel for a version of Python. Return the version of each."""
+    report = folder / "report.json"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--report", str(report)]
+    elsewhere = ("--target", str(folder / "unused"), "--only-binary=:all:", "--python-version", python)
+    wheel = built / f"{NAME}-py3-none-any.whl"
+    subprocess.run([*pip, *elsewhere, *options, f"{wheel}[avro]"], check=True, timeout=110)
+    chosen = [each["metadata"] for each in json.loads(report.read_text())["install"]]
+    return {canonicalize_name(each["name"]): each["version"] for each in chosen}
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+def test_all_dependencies_exist_for_each_python(built, tmp_path, python):
+    result = resolve(built, tmp_path, python)
+    assert {"confluent-kafka", "fastavro", "numpy", "obstore", "pandas", "pyarrow", "xxhash"} <= set(result)
+    assert not {"pyspark", "pyspark-client"} & set(result)
+
+
+def test_oldest_dependencies_are_those_of_the_metadata():
+    """`make test-oldest` installs the lowest version that the package accepts of each dependency."""
+    project = tomllib.loads((TREE / "pyproject.toml").read_text())["project"]
+    required = [*project["dependencies"], *project["optional-dependencies"]["avro"]]
+    oldest = [line for line in (TREE / "tests/oldest.txt").read_text().splitlines() if not line.startswith("#")]
+    pinned = {each.name: str(each.specifier) for each in map(Requirement, oldest)}
+    for each in map(Requirement, required):
+        (lowest,) = [bound.version for bound in each.specifier if bound.operator == ">="]
+        assert pinned[each.name] in (f"=={lowest}.*", f"=={lowest}"), each.name
+    assert set(pinned) == {each.name for each in map(Requirement, required)}
+
+
 def platforms():
     """Yield each file of conf/platforms with each Python version that its first line names."""
     files = sorted((TREE / "conf/platforms").glob("*.txt"))
@@ -109,13 +140,7 @@ def test_platform_keeps_its_own_packages(built, tmp_path, platform, python):
     """All dependencies exist for the platform's Python and agree with each package of the file."""
     lines = [line for line in platform.read_text().splitlines() if not line.startswith("#")]
     expected = {canonicalize_name(each.name): each.specifier for each in map(Requirement, lines)}
-    report = tmp_path / "report.json"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--report", str(report)]
-    elsewhere = ("--target", str(tmp_path / "unused"), "--only-binary=:all:", "--python-version", python)
-    wheel = built / f"{NAME}-py3-none-any.whl"
-    subprocess.run([*pip, *elsewhere, "--constraint", str(platform), str(wheel)], check=True, timeout=110)
-    chosen = [each["metadata"] for each in json.loads(report.read_text())["install"]]
-    result = {canonicalize_name(each["name"]): each["version"] for each in chosen}
+    result = resolve(built, tmp_path, python, "--constraint", str(platform))
     assert not {"pyspark", "pyspark-client", "databricks-connect", "starlette", "uvicorn", "anyio"} & set(result)
     assert {"numpy", "pandas", "pyarrow"} <= set(expected) <= set(result)
     changed = [name for name, allowed in expected.items() if not allowed.contains(result[name])]

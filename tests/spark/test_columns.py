@@ -72,9 +72,17 @@ def test_accepted_columns_of_a_write(changed):
         (frame(partition=LongType()), "must be int, found bigint"),
         (frame(timestamp=TimestampNTZType()), "must be timestamp, found timestamp_ntz"),
         (frame(timestamp=LongType()), "must be timestamp, found bigint"),
-        (frame(expected_offset=IntegerType()), "column expected_offset must be bigint, found int. Cast it"),
+        (
+            frame(expected_offset=IntegerType()),
+            "column expected_offset must be bigint, found int. Nothing was appended. Cast it",
+        ),
         (frame(expected_ofset=LongType()), "Did you mean expected_offset?"),
         (frame(headers=MapType(StringType(), BinaryType())), "found map<string,binary>"),
+        (frame(headers=MapType(StringType(), BinaryType())), "map_entries(headers)"),
+        (frame(value=StructType([StructField("a", StringType())])), "found struct<a:string>"),
+        (frame(value=StructType([StructField("a", StringType())])), "to_json(value)"),
+        (frame(value=ArrayType(LongType())), "to_json(value)"),
+        (frame(key=MapType(StringType(), LongType())), "to_json(key)"),
         (
             frame(
                 headers=ArrayType(StructType([StructField("k", StringType()), StructField("value", BinaryType())]))

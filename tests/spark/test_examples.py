@@ -16,7 +16,11 @@ IN_ORDER = [
     "docs/object-store.md",
     "docs/streams.md",
     "docs/without-spark.md",
-    "docs/conditions.md",
+    "docs/condition-partition.md",
+    "docs/condition-row.md",
+    "docs/condition-key.md",
+    "docs/atomic-loads.md",
+    "docs/result.md",
     "docs/spark.md",
     "examples/key_value_store/README.md",
 ]

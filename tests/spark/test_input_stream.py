@@ -64,9 +64,9 @@ def test_task_acknowledges_before_its_first_row(spark):
     read, stream = parse_read(OPTIONS), parse_read_stream(OPTIONS)
     told = [
         vars(RowPartitioner(4).as_function())["func"],
-        RecordsReader(read.selection, read.range, read.splitting, StructType()),
+        RecordsReader(read, StructType()),
         RecordsStreamReader(stream, StructType()),
-        ViewReader(read.selection, "offsets", (), StructType()),
+        ViewReader(read, StructType()),
     ]
     begins = [partial(cloudpickle.loads, cloudpickle.dumps(each)) for each in told]
     begins.append(partial(_first_row))

@@ -13,6 +13,8 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka.settings.unused import log_ignored
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.document import render
+from spark_cas.options.option import Scope
+from spark_cas.options.option_values import OptionValues
 from spark_cas.options.parse import (
     check_read,
     parse_read,
@@ -376,6 +378,17 @@ def test_route_accepts_the_options_of_a_write():
     assert (options.job, options.partitions) == ("j", 4)
     assert options.reading == (("path", PATH["path"]), ("store.region", "x"))
     assert "neither path nor kafka.bootstrap.servers" in refused(parse_route, {"job": "j"})
+
+
+def test_route_rejects_a_malformed_option_of_the_write():
+    assert "maxRecordsPerChunk" in refused(parse_route, {**PATH, "maxRecordsPerChunk": CANARY})
+
+
+def test_option_has_the_type_that_the_caller_requests():
+    values = OptionValues({**PATH, "maxRecordsPerChunk": "7"}, Scope.WRITE)
+    assert values.get("maxRecordsPerChunk", int) == 7
+    with pytest.raises(TypeError, match="maxRecordsPerChunk"):
+        values.get("maxRecordsPerChunk", str)
 
 
 def test_the_page_of_options_is_not_stale():

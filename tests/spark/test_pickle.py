@@ -10,9 +10,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 
-from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ERRORS_BY_KIND
-from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.offsets import OffsetRange
@@ -21,9 +19,10 @@ from spark_cas.core.plan import BatchProgress, Completion, Layout, PartitionResu
 from spark_cas.core.rejection import Rejection
 from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
-from spark_cas.options.parse import StreamOptions
+from spark_cas.options.parse import parse_write
 from spark_cas.options.read_range import ReadRange
 from spark_cas.options.read_tasks import Splitting
+from spark_cas.options.request import ReadRequest, StreamRequest
 from spark_cas.options.selection import Selection
 from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.options.trigger_limits import TriggerLimits
@@ -48,31 +47,26 @@ PROGRESS = Progress("load-1", 0, 1, "ab", 0, 1, 1, 0, True, 5, "run/0")
 RESULT = PartitionResult(PROGRESS, 0, 0)
 COMPLETION = Completion("load-1", "log", 0, (RESULT,), 5)
 LOAD_LOCK = LoadLock("load-1", "run", ((0, 2),), "a process", 5, ("load-0",))
-TASK = WriteTask(SPEC, PLAN, "run", 5, (1, 0), ChunkLimits(), True, 30_000, COMPLETION, "partition", LOAD_LOCK)
+REQUEST = parse_write({"path": SPEC.url, "store.aws_region": "x", "job": "load-1", "expectedOffsets": "none"})
+TASK = WriteTask(REQUEST, PLAN, "run", 5, (1, 0), COMPLETION, "partition", LOAD_LOCK)
 BATCH = BatchTask(
-    SPEC,
-    "load-1",
-    ExpectedOffsets("none"),
-    whole=True,
+    REQUEST,
     placement=Placement("crc32", named=True),
     layout=Layout("log", 0, 2),
     plan=PLAN,
     ledger=(PROGRESS,),
-    batch_id=5,
     run=None,
     order_by=("key",),
     end_markers="partition",
-    limits=ChunkLimits(),
-    fenced_retry_wait_ms=30_000,
 )
-BLIND = BlindTask(TOPIC, Layout("log", 2, 2), "run", 5, ChunkLimits(), "idempotent", "none", None)
+BLIND = BlindTask(replace(REQUEST, spec=TOPIC), Layout("log", 2, 2), "run", 5, "idempotent", "none")
 IN_BATCH = replace(PROGRESS, complete=False, batch=BatchProgress("query", 5, 1, "ab", complete=True))
 REPORT = TaskReport((RESULT,), (Hashed(0, 1, "ab"),), Rejection("CONFLICT", "text", (0,)), ((0, 1),))
 
 VALUES = [
     SPEC,
     TOPIC,
-    replace(TASK, spec=TOPIC),
+    REQUEST,
     TASK,
     BATCH,
     BLIND,
@@ -83,20 +77,13 @@ VALUES = [
     BatchReport((PartitionResult(IN_BATCH, 0, 0),), job="load-1", batch=Batch("query", 5), run="run/5"),
     ViewPartition((("flights", 0, 0, 5, 0), ("flights", True))),
 ]
-STREAM = StreamOptions(
-    SELECTION,
-    ReadRange(),
-    Splitting(),
-    TriggerLimits(),
-    whole_loads=True,
-    allow_unsubscribed=False,
-    processing_time=False,
-)
+READ = ReadRequest(SELECTION, ReadRange(), Splitting(), "offsets")
+STREAM = StreamRequest(SELECTION, ReadRange(), Splitting(), trigger=TriggerLimits(5), whole_loads=True)
 HOLDERS = [
     ConditionalLogSource({"path": "/data/logs/flights"}),
     RecordsStreamReader(STREAM, RECORDS),
-    RecordsReader(SELECTION, ReadRange(), Splitting(), RECORDS),
-    ViewReader(SELECTION, "offsets", tuple(OFFSETS.names), OFFSETS),
+    RecordsReader(READ, RECORDS),
+    ViewReader(READ, OFFSETS),
     ConditionalLogWriter(TASK),
     BlindWriter(BLIND),
     StreamWriter(BATCH),

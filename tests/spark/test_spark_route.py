@@ -12,6 +12,7 @@ from spark_cas import open_log, route
 from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.records import RECORDS
+from spark_cas.options.parse import parse_route
 from spark_cas.spark import setup
 from spark_cas.spark.writing.end_markers import MARKER, without_end_markers
 from spark_cas.spark.writing.route import route_rows
@@ -162,7 +163,7 @@ def test_each_task_ends_with_an_end_marker(spark, log_path, order_by, claims):
 @pytest.mark.parametrize("order", ["desc_nulls_first", "asc_nulls_last"])
 def test_each_task_ends_with_an_end_marker_if_the_order_is_of_columns(spark, log_path, order):
     order_by = [getattr(sf, order)("value")]
-    rows = route_rows(rows_with_nulls(spark), {"path": log_path}, order_by=order_by, has_columns=True)
+    rows = route_rows(rows_with_nulls(spark), parse_route({"path": log_path}), order_by=order_by, has_columns=True)
     before, ends = ends_of(with_task(rows))
     assert ends == ENDS
     assert sum(map(len, before)) == 60
@@ -276,3 +277,36 @@ def test_settings_that_spark_does_not_show_are_not_warned_of(spark, monkeypatch)
 
     monkeypatch.setattr(type(spark.conf), "get", get)
     setup.warn_of_idle_timeout(spark)
+
+
+@pytest.mark.parametrize(
+    ("column", "expression", "kind", "fix"),
+    [
+        ("value", "struct(id, 'x' AS note)", "struct<id:bigint,note:string>", "to_json(value)"),
+        ("value", "map('a', id)", "map<string,bigint>", "to_json(value)"),
+        ("value", "array(id)", "array<bigint>", "to_json(value)"),
+        ("value", "id", "bigint", "Cast it"),
+        ("key", "struct(id)", "struct<id:bigint>", "to_json(key)"),
+        ("headers", "map('h', 'x')", "map<string,string>", "map_entries(headers)"),
+    ],
+)
+def test_wrong_type_of_a_column_is_rejected_with_its_fix(spark, log_path, column, expression, kind, fix):  # noqa: PLR0917
+    columns = {"key": "string(id)", "value": "string(id)", "partition": "0", column: expression}
+    frame = spark.range(3).selectExpr(*(f"{each} AS {name}" for name, each in columns.items()))
+    for by in ("key", "partition"):
+        with pytest.raises(SchemaError) as raised:
+            route(frame, log_path, by=by)
+        message = raised.value.message
+        assert (f"column {column} must be" in message, kind in message, fix in message) == (True, True, True), message
+
+
+def test_fixes_for_wrong_types_give_columns_that_a_write_accepts(spark, log_path):
+    frame = spark.range(3).selectExpr("string(id) AS key", "struct(id) AS value", "map('h', 'x') AS headers")
+    headers = sf.expr(
+        "transform(map_entries(headers), e -> struct(cast(e.key as string) as key, cast(e.value as binary) as value))"
+    )
+    fixed = frame.withColumn("value", sf.to_json("value")).withColumn("headers", headers)
+    route(fixed, log_path).write.format("conditional-log").mode("append").save(log_path)
+    read = spark.read.format("conditional-log").option("includeHeaders", "true").load(log_path)
+    assert sorted(bytes(row.value) for row in read.collect()) == [b'{"id":%d}' % each for each in range(3)]
+    assert {row.headers[0].key for row in read.collect()} == {"h"}

@@ -175,7 +175,7 @@ def test_read_during_an_expansion_has_all_or_nothing_of_a_load(path, log, monkey
     with open_log(path) as other:
         changing = ExpandedMeanwhile(other, lambda: (expand_log(log, 4), append_whole(log)))
         monkeypatch.setattr(SelectedLogs, "log", lambda _, __: changing)
-        tasks = RecordsReader(options.selection, options.range, options.splitting, RECORDS).partitions()
+        tasks = RecordsReader(options, RECORDS).partitions()
     ranges = [each for task in tasks if isinstance(task, RecordsPartition) for each in task.ranges]
     assert [at.partition for at, _ in ranges] == [*(assigned or range(4))]
 
@@ -204,10 +204,10 @@ class ExpandedMeanwhile:
     def __getattr__(self, name):
         return getattr(self._log, name)
 
-    def bounds_of(self, partitions, *, waiting):
+    def bounds_of(self, partitions, **how):
         change, self._change = self._change, lambda: None
         change()
-        return self._log.bounds_of(partitions, waiting=waiting)
+        return self._log.bounds_of(partitions, **how)
 
 
 @pytest.mark.parametrize("batches_before", [0, 1])

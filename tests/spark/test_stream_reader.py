@@ -219,7 +219,7 @@ def test_partitions_without_new_records_cost_no_task(tmp_path):
     whole = parse_read(options)
     for tasks in (
         one.partitions(start, one.latestOffset(start, ALL)),
-        RecordsReader(whole.selection, whole.range, whole.splitting, RECORDS).partitions(),
+        RecordsReader(whole, RECORDS).partitions(),
     ):
         parts = [each for each in tasks if isinstance(each, RecordsPartition)]
         assert len(parts) == len(tasks)

@@ -352,4 +352,4 @@ def test_preflight_limits_each_batch_and_is_reported_once(path, monkeypatch):
     for writer in (first, second):
         assert isinstance(writer, StreamWriter)
         assert isinstance(writer.sink, BatchTask)
-        assert writer.sink.limits.max_record_bytes == 100
+        assert writer.sink.request.limits.max_record_bytes == 100

@@ -349,7 +349,7 @@ def test_ids_outside_the_layout_are_a_refusal(plan, run, path):
 
 
 def test_a_record_larger_than_a_chunk_is_a_refusal(plan, run, path):
-    with pytest.raises(RecordTooLargeError, match="limit of bytes per chunk"):
+    with pytest.raises(RecordTooLargeError, match="option maxBytesPerChunk"):
         run(plan(partitions="2", maxbytesperchunk="100"), [batch(0, ["x" * 200])])
     assert keys(path, 0) == []
 
@@ -394,7 +394,7 @@ def test_next_offsets_of_one_task_are_not_those_of_the_job(plan, path, set_timin
     task = plan(partitions="2").task
     conflict = ConflictError("x", partition=0, actual_offset=3, next_offsets={0: 3})
     shutil.rmtree(path)
-    error = write_module.with_job_state(task.spec, task.plan, conflict, [])
+    error = write_module.with_job_state(task.request.spec, task.plan, conflict, [])
     assert (type(error), error.fields) == (ConflictError, {"partition": 0, "actual_offset": 3})
 
 

@@ -101,8 +101,10 @@ class FaultyLog(Backend):
     def progress(self, partition: int, job: str, group: str = "") -> Progress | None:
         return self._at("progress", lambda: self._inner.progress(partition, job, group))
 
-    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
-        return self._at("bounds_of", lambda: self._inner.bounds_of(partitions, waiting=waiting))
+    def bounds_of(
+        self, partitions: Sequence[int], *, waiting: bool, at_least: Sequence[int] = ()
+    ) -> tuple[Bounds, ...]:
+        return self._at("bounds_of", lambda: self._inner.bounds_of(partitions, waiting=waiting, at_least=at_least))
 
     def progress_of(
         self, partitions: Sequence[int], job: str, group: str = "", *, proven: bool = False
@@ -126,10 +128,6 @@ class FaultyLog(Backend):
     def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
         return self._at("append_blind", lambda: self._inner.append_blind(partition, layout, chunk, guarantee))
 
-    def forget_leaders(self) -> None:
-        """Forward to the inner backend without faults, because no request is sent."""
-        self._inner.forget_leaders()
-
     def tombstones_kept_ms(self) -> int | None:
         return self._at("tombstones_kept_ms", self._inner.tombstones_kept_ms)
 
@@ -139,8 +137,8 @@ class FaultyLog(Backend):
     def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
         return self._at("record_partitioner", lambda: self._inner.record_partitioner(partitioner))
 
-    def trim(self, partition: int, before_offset: int) -> Bounds:
-        return self._at("trim", lambda: self._inner.trim(partition, before_offset))
+    def trim(self, partition: int, before_offset: int, *, dry_run: bool = False) -> Bounds:
+        return self._at("trim", lambda: self._inner.trim(partition, before_offset, dry_run=dry_run))
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:
         return self._at("layouts", lambda: self._inner.layouts(known_epoch))

@@ -4,7 +4,8 @@ import asyncio
 import ipaddress
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
@@ -20,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from key_value_store.http.access import Access
 from key_value_store.http.redirecting import Redirecting, RedirectTo
 from key_value_store.http.replies import error_reply, reply_of
 from key_value_store.http.wire import (
@@ -33,6 +35,7 @@ from key_value_store.http.wire import (
     STATUS,
     TRANSACTIONS,
     RefusedRequestError,
+    Transaction,
     bad_request,
     expected_of,
     host_and_port,
@@ -50,7 +53,12 @@ MOST_REQUEST_SECONDS = 60.0
 MOST_AT_ONCE = 128
 """The maximum number of requests that wait for the log, because each one uses a thread. The server rejects others."""
 
+MOST_BODIES_BYTES = 8 * MOST_BODY_BYTES
+"""The maximum memory of all bodies. The server rejects a request whose body could exceed it before it reads it."""
+
 _PAGE_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
+_PAGE_POLICY += "; frame-ancestors 'none'"
+_MOST_DIGITS = 18
 _LOG = logging.getLogger("spark_cas")
 
 Result = TypeVar("Result")
@@ -72,9 +80,19 @@ class _AnyKey(Convertor[str]):
 register_url_convertor("anykey", _AnyKey())
 
 
-def app_of(node: Node, address: str, log: str) -> Starlette:
-    """Return the application of a node. Other nodes use ``address``; the status shows ``log`` as the log's name."""
-    api = _Api(node, address, log)
+def app_of(
+    node: Node, address: str, log: str, nodes: Collection[str] = (), access: Access | None = None
+) -> Starlette:
+    """Return the application of a node.
+
+    Args:
+        node: The node.
+        address: Its address for clients and other nodes.
+        log: The name of the log in the status.
+        nodes: The addresses to which the node may send clients; if there are none, any.
+        access: The token of each request, and the TLS settings to reach other nodes.
+    """
+    api = _Api(node, address, log, nodes, access or Access())
     routes = [
         Route("/", api.page, methods=["GET"]),
         Route(HEALTH, api.health, methods=["GET"]),
@@ -86,11 +104,12 @@ def app_of(node: Node, address: str, log: str) -> Starlette:
 
 
 def _guarded(endpoint: Callable[["_Api", Request], Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
-    """Wrap an endpoint: reject requests for another host, and turn exceptions into replies."""
+    """Wrap an endpoint: reject requests without the token or for another host, and turn exceptions into replies."""
 
     async def guarded(api: "_Api", request: Request) -> Response:
         try:
             api.require_host(request)
+            api.require_token(request)
             return await endpoint(api, request)
         except Exception as error:  # noqa: BLE001 - the client gets a reply to every error
             reply = reply_of(error)
@@ -104,11 +123,13 @@ def _guarded(endpoint: Callable[["_Api", Request], Awaitable[Response]]) -> Call
 class _Api:
     """The endpoints of one node."""
 
-    def __init__(self, node: Node, address: str, log: str) -> None:
+    def __init__(self, node: Node, address: str, log: str, nodes: Collection[str], access: Access) -> None:
         self._node = node
         self._address = address
         self._log = log
-        self._redirecting = Redirecting(node, address)
+        self._access = access
+        self._bodies_bytes = 0
+        self._redirecting = Redirecting(node, address, nodes, access)
         self._limiter = anyio.CapacityLimiter(MOST_AT_ONCE)
         parts = host_and_port(address)
         self._hosts = {"localhost", parts[0].lower() if parts else ""}
@@ -126,6 +147,29 @@ class _Api:
                 HTTPStatus.MISDIRECTED_REQUEST,
                 f"the request is for another host, not for node {self._address}. Use this address or an IP address.",
             )
+
+    def require_token(self, request: Request) -> None:
+        """Reject a request without the token of the nodes."""
+        if not self._access.permits(request.headers.get("authorization")):
+            raise RefusedRequestError(
+                HTTPStatus.UNAUTHORIZED,
+                "the request has no valid token. Nothing was written. Send Authorization: Bearer TOKEN.",
+                {"WWW-Authenticate": 'Basic realm="key_value_store", Bearer'},
+            )
+
+    @contextmanager
+    def _room_for_body(self, request: Request) -> Iterator[None]:
+        """Reserve memory for the body of a request. Raises RefusedRequestError if there is too little."""
+        size = min(_declared_bytes(request, MOST_BODY_BYTES), MOST_BODY_BYTES)
+        if self._bodies_bytes + size > MOST_BODIES_BYTES:
+            raise RefusedRequestError(
+                HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests. Nothing was written. Retry later."
+            )
+        self._bodies_bytes += size
+        try:
+            yield
+        finally:
+            self._bodies_bytes -= size
 
     @_guarded
     async def page(self, _: Request) -> Response:
@@ -153,11 +197,12 @@ class _Api:
         _reject_reserved(key)
         deadline = _deadline(request)
         if request.method == "DELETE":
-            call = partial(self._node.delete, key, expected_version=expected)
+            delete = partial(self._node.delete, key, expected_version=expected)
+            done = await self._execute(key, lambda left: delete(timeout=left), deadline)
         else:
-            value = await _body(request, deadline)
-            call = partial(self._node.put, key, value, expected_version=expected)
-        done = await self._execute(key, lambda left: call(timeout=left), deadline)
+            with self._room_for_body(request):
+                put = partial(self._node.put, key, await _body(request, deadline), expected_version=expected)
+                done = await self._execute(key, lambda left: put(timeout=left), deadline)
         if isinstance(done, RedirectTo):
             return _redirect(done, request)
         if request.method == "DELETE":
@@ -187,7 +232,10 @@ class _Api:
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected Content-Type: application/json. Nothing was written."
             )
         deadline = _deadline(request)
-        transaction = transaction_of(await _body(request, deadline))
+        with self._room_for_body(request):
+            return await self._transact(request, transaction_of(await _body(request, deadline)), deadline)
+
+    async def _transact(self, request: Request, transaction: Transaction, deadline: float) -> Response:
         if not transaction.writes:
             raise bad_request("expected at least one write")
         for each in transaction.writes:
@@ -241,30 +289,47 @@ def _flag(request: Request, name: str) -> bool:
     return text == "true"
 
 
+def _declared_bytes(request: Request, otherwise: int) -> int:
+    """Return the length of the body that the request declares."""
+    text = request.headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else otherwise
+
+
 async def _body(request: Request, deadline: float) -> bytes:
-    """Return the body. Reject it if it is too large or not complete in time."""
+    """Return the body. Reject it if it is too large or not complete in time.
+
+    If its declared length is too large, read it without storing it: a client that still sends reads no reply.
+    """
     body = bytearray()
+    too_large = _declared_bytes(request, 0) > MOST_BODY_BYTES
     try:
         async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
             async for part in request.stream():
-                body += part
+                if not too_large:
+                    body += part
                 if len(body) > MOST_BODY_BYTES:
-                    raise RefusedRequestError(
-                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                        f"the body has more than {MOST_BODY_BYTES} bytes. Nothing was written. Send a smaller value.",
-                    )
+                    raise _too_large()
     except TimeoutError:
         raise RefusedRequestError(
             HTTPStatus.REQUEST_TIMEOUT, "the body was not complete in time. Nothing was written."
         ) from None
+    if too_large:
+        raise _too_large()
     return bytes(body)
+
+
+def _too_large() -> RefusedRequestError:
+    return RefusedRequestError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"the body has more than {MOST_BODY_BYTES} bytes. Nothing was written. Send a smaller value.",
+    )
 
 
 def _redirect(there: RedirectTo, request: Request) -> Response:
     """Redirect to the leader. With status 307, clients keep the method and body, and follow by themselves."""
     path = request.scope["raw_path"].decode("ascii", "replace")
     query = request.scope["query_string"].decode("ascii", "replace")
-    return RedirectResponse(f"http://{there.address}{path}{'?' if query else ''}{query}")
+    return RedirectResponse(f"{request.scope['scheme']}://{there.address}{path}{'?' if query else ''}{query}")
 
 
 def _json(content: object, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:

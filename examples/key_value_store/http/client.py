@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any, assert_never
 from urllib.parse import urlencode
 
+from key_value_store.http.access import Access
 from key_value_store.http.exchange import NoReplyError, NotSentError, Reply, exchange
 from key_value_store.http.verdict import (
     Done,
@@ -64,13 +65,17 @@ class _Request:
 class Client:
     """A client of the nodes at ``host:port``. Several threads may use it; it keeps no connection open."""
 
-    def __init__(self, nodes: Sequence[str]) -> None:
-        """Create a client that tries ``nodes`` in turn and follows their redirects. Raises ValueError."""
+    def __init__(self, nodes: Sequence[str], access: Access | None = None) -> None:
+        """Create a client that tries ``nodes`` in turn and follows their redirects. Raises ValueError.
+
+        The client sends a value or a token only to these nodes, because any writer to the log can name a leader.
+        """
         invalid = [each for each in nodes if host_and_port(each) is None]
         if invalid or not nodes:
             msg = f"expected at least one node as host:port, got {', '.join(invalid) or 'none'}"
             raise ValueError(msg)
         self._nodes = list(nodes)
+        self._access = access or Access()
 
     def get(self, key: bytes, *, stale: bool = False, timeout: float = REQUEST_SECONDS) -> Versioned:
         """Return the value and version of a key.
@@ -133,7 +138,7 @@ class Client:
         deadline = time.monotonic() + timeout
         unclear = last = ""
         for node in self._node_rounds(deadline):
-            verdict, last_node = _follow(node, request, deadline)
+            verdict, last_node = self._follow(node, request, deadline)
             match verdict:
                 case Done(reply):
                     return reply
@@ -165,26 +170,36 @@ class Client:
             yield from self._nodes
             pause = _PAUSE_SECONDS
 
+    def _follow(self, node: str, request: _Request, deadline: float) -> tuple[Verdict, str]:
+        """Send a request to a node, follow its redirects, and return the verdict and the last node."""
+        secret = bool(request.body or self._access.token)
+        for _ in range(_MOST_HOPS):
+            try:
+                verdict = verdict_of(self._exchange(node, request, deadline), reads=request.reads)
+            except NotSentError as error:
+                return NotDone(str(error)), node
+            except NoReplyError as error:
+                return Unclear(str(error)), node
+            if not isinstance(verdict, Redirected):
+                break
+            if secret and verdict.address not in self._nodes:
+                msg = f"the leader {verdict.address} is not one of the client's nodes: name all. Nothing was written"
+                return Refused(ValueError(msg)), node
+            node = verdict.address
+        return verdict, node
 
-def _follow(node: str, request: _Request, deadline: float) -> tuple[Verdict, str]:
-    """Send a request to a node, follow its redirects, and return the verdict and the last node."""
-    for _ in range(_MOST_HOPS):
-        try:
-            verdict = verdict_of(_exchange(node, request, deadline), reads=request.reads)
-        except NotSentError as error:
-            return NotDone(str(error)), node
-        except NoReplyError as error:
-            return Unclear(str(error)), node
-        if not isinstance(verdict, Redirected):
-            break
-        node = verdict.address
-    return verdict, node
-
-
-def _exchange(node: str, request: _Request, deadline: float) -> Reply:
-    now = time.monotonic()
-    until = min(deadline, now + _READ_SECONDS) if request.reads else deadline
-    # The node times out a little earlier, so that its reply arrives in time.
-    left = max(0.001, (until - now) * 0.9)
-    path = f"{request.path}?{urlencode({**request.query, 'timeout': f'{left:.3f}'})}"
-    return exchange(node, request.method, path, deadline=until, body=request.body, headers=request.headers)
+    def _exchange(self, node: str, request: _Request, deadline: float) -> Reply:
+        now = time.monotonic()
+        until = min(deadline, now + _READ_SECONDS) if request.reads else deadline
+        # The node times out a little earlier, so that its reply arrives in time.
+        left = max(0.001, (until - now) * 0.9)
+        path = f"{request.path}?{urlencode({**request.query, 'timeout': f'{left:.3f}'})}"
+        return exchange(
+            node,
+            request.method,
+            path,
+            deadline=until,
+            body=request.body,
+            headers=request.headers,
+            access=self._access,
+        )

@@ -5,12 +5,14 @@ the request. A new connection delivers a complete request or none.
 """
 
 import socket
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPMessage
-from typing import Any
+from typing import Any, cast
 
+from key_value_store.http.access import Access
 from key_value_store.http.wire import host_and_port
 
 _MOST_REPLY_BYTES = 16 * 1024 * 1024
@@ -43,8 +45,25 @@ class _Bounded(socket.socket):
         return super().recv_into(*arguments, **keywords)
 
 
+class _BoundedTls(ssl.SSLSocket):
+    """The same over TLS."""
+
+    deadline = 0.0
+
+    def recv_into(self, *arguments: Any, **keywords: Any) -> int:  # noqa: ANN401 - passed through
+        self.settimeout(_seconds_left(self.deadline))
+        return super().recv_into(*arguments, **keywords)
+
+
 def exchange(
-    address: str, method: str, path: str, *, deadline: float, body: bytes = b"", headers: Mapping[str, str]
+    address: str,
+    method: str,
+    path: str,
+    *,
+    deadline: float,
+    body: bytes = b"",
+    headers: Mapping[str, str],
+    access: Access,
 ) -> Reply:
     """Send a request to the server at ``host:port``, and return its reply.
 
@@ -55,6 +74,7 @@ def exchange(
         deadline: A time on the monotonic clock.
         body: The body.
         headers: The headers.
+        access: The token and the TLS settings.
 
     Raises:
         NotSentError: The server did not receive the complete request.
@@ -66,9 +86,9 @@ def exchange(
     connection = HTTPConnection(*parts)
     try:
         try:
-            connection.sock = _connected(parts, deadline)
+            connection.sock = _connected(parts, deadline, access.tls)
             connection.sock.settimeout(_seconds_left(deadline))
-            connection.request(method, path, body, dict(headers) | {"Connection": "close"})
+            connection.request(method, path, body, {**headers, **access.headers, "Connection": "close"})
         except (OSError, HTTPException) as error:
             raise NotSentError(_error_text(error)) from None
         try:
@@ -85,9 +105,16 @@ def exchange(
         connection.close()
 
 
-def _connected(parts: tuple[str, int], deadline: float) -> _Bounded:
+def _connected(parts: tuple[str, int], deadline: float, tls: ssl.SSLContext | None) -> _Bounded | _BoundedTls:
     plain = socket.create_connection(parts, timeout=_seconds_left(deadline))
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if tls is not None:
+        plain.settimeout(_seconds_left(deadline))
+        tls.sslsocket_class = _BoundedTls
+        with plain:  # closes it after an error; otherwise the result owns the connection
+            encrypted = cast("_BoundedTls", tls.wrap_socket(plain, server_hostname=parts[0]))
+        encrypted.deadline = deadline
+        return encrypted
     bounded = _Bounded(fileno=plain.detach())
     bounded.deadline = deadline
     return bounded

@@ -7,10 +7,11 @@ leader appends no records.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
+from key_value_store.http.access import Access
 from key_value_store.http.exchange import NoReplyError, NotSentError, exchange
 from key_value_store.http.wire import HEALTH, host_and_port
 from key_value_store.node import Node
@@ -34,9 +35,12 @@ class RedirectTo:
 class Redirecting:
     """Executes requests of clients at one node, or redirects them. Several threads may call it."""
 
-    def __init__(self, node: Node, address: str) -> None:
+    def __init__(self, node: Node, address: str, nodes: Collection[str], access: Access) -> None:
         self._node = node
         self._address = address
+        # Any writer to the log can name a leader. Without a list, and without a token to protect, all are possible.
+        self._known = {*nodes, address} if nodes or access.token else None
+        self._access = access
         self._healthy_at: dict[tuple[str, int], float] = {}
 
     def execute(self, key: bytes, call: Callable[[float], Result], timeout: float) -> Result | RedirectTo:
@@ -76,15 +80,18 @@ class Redirecting:
     def _leads(self, address: str, shard: int, deadline: float) -> bool:
         """Return whether the node responds under this address and does not report the shard as failing.
 
-        A positive answer is valid for half a second.
+        A positive answer is valid for half a second. An address that is not in the list of nodes gets no request.
         """
+        if self._known is not None and address not in self._known:
+            return False
         now, target = time.monotonic(), (address, shard)
         if now - self._healthy_at.get(target, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:
             return True
         if host_and_port(address) is None:
             return False
         try:
-            reply = exchange(address, "GET", HEALTH, deadline=min(deadline, now + PROBE_SECONDS), headers={})
+            until = min(deadline, now + PROBE_SECONDS)
+            reply = exchange(address, "GET", HEALTH, deadline=until, headers={}, access=self._access)
             health = json.loads(reply.body)
             leads = bool(health["node"] == address) and shard not in health["failing"]
         except (NotSentError, NoReplyError, ValueError, KeyError, TypeError):

@@ -56,7 +56,7 @@ def error_reply(
 def reply_of(error: Exception) -> Response:
     """Return the reply for an error."""
     if isinstance(error, RefusedRequestError):
-        return error_reply(error.status, error.status.name, error.message)
+        return error_reply(error.status, error.status.name, error.message, error.headers)
     if isinstance(error, VersionMismatchError):
         tag = {} if error.actual is None else {"ETag": tag_of(error.actual)}
         return error_reply(HTTPStatus.PRECONDITION_FAILED, error.kind, error.message, tag, version=error.actual)

@@ -46,6 +46,7 @@ class RefusedRequestError(Exception):
 
     status: HTTPStatus
     message: str
+    headers: Mapping[str, str] | None = None
 
 
 def bad_request(message: str) -> RefusedRequestError:

@@ -21,15 +21,19 @@ from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.broker_settings import broker_settings
 from spark_cas.log.kafka.topic.coordinators import require_coordinators
 from spark_cas.log.kafka.topic.topic_settings import TopicSettings, describe, topic_settings
+from spark_cas.log.kafka.topic.weak_settings import (
+    broker_findings,
+    leader_of,
+    loss_findings,
+    registry_findings,
+    removal_findings,
+)
 
 _BATCH_OVERHEAD_BYTES = 512
 """An upper bound for the headers of a batch and its only record, except the record's own headers."""
 
 _NO_ID = "A" * 22
 """Zero in Kafka's notation of ids."""
-
-_USUAL_RESUME_MINUTES = 10_080
-"""The default of offsets.retention.minutes, seven days."""
 
 
 def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: str) -> Preflight:
@@ -58,7 +62,8 @@ def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: 
             notes.append(_NOT_EXACTLY_ONCE.format(refused.note))
             guarantee = IDEMPOTENT
     broker = description.partitions[0].leader.id
-    notes += _notes_on_brokers(clients.cached(f"broker {broker}", lambda: broker_settings(admin, broker)))
+    values = clients.cached(f"broker {broker}", lambda: broker_settings(admin, broker))
+    notes += [each.meaning for each in broker_findings(broker, values)]
     return with_record_limit(Preflight(None, notes=tuple(notes), guarantee=guarantee), spec, settings)
 
 
@@ -115,7 +120,7 @@ def _in_sync(admin: Admin, topic: str, *needed: AclOperation) -> tuple[TopicDesc
             _require_right(description, operation.name.capitalize(), operation)
         settings = topic_settings(admin, topic)
         wanted = 1 if settings is None else settings.min_insync_replicas
-        lacking_ones = [each for each in description.partitions if _leader(each) < 0 or len(each.isr) < wanted]
+        lacking_ones = [each for each in description.partitions if leader_of(each) < 0 or len(each.isr) < wanted]
         if not lacking_ones:
             return description, settings
         hopeless = any(len(each.replicas) < wanted for each in lacking_ones)
@@ -123,13 +128,9 @@ def _in_sync(admin: Admin, topic: str, *needed: AclOperation) -> tuple[TopicDesc
             raise _not_acknowledged(topic, lacking_ones[0], wanted)
 
 
-def _leader(partition: TopicPartitionInfo) -> int:
-    return getattr(partition.leader, "id", -1)  # None if there is no leader, against its type
-
-
 def _not_acknowledged(topic: str, partition: TopicPartitionInfo, wanted: int) -> StorageError:
     subject = f"partition {partition.id} of topic {topic} has"
-    if _leader(partition) < 0:
+    if leader_of(partition) < 0:
         return StorageError(
             f"{subject} no leader: no append would be acknowledged. Nothing was appended. Start the brokers that "
             f"hold its replicas, then run the same job again."
@@ -200,50 +201,8 @@ def _unreadable_note(topic: str) -> str:
 
 
 def _notes(description: TopicDescription, settings: TopicSettings) -> list[str]:
-    return [*_notes_on_loss(description, settings), *_notes_on_compaction(settings), *_notes_on_retention(settings)]
-
-
-def _notes_on_loss(description: TopicDescription, settings: TopicSettings) -> list[str]:
-    notes = []
-    name = description.name
-    if settings.unclean_leader_election:
-        notes.append(
-            f"unclean.leader.election.enable of topic {name} is true: after a failure acknowledged records may be "
-            f"lost. A later append then fails, because the log was truncated; set it to false to keep them"
-        )
-    replicas = min(len(partition.replicas) for partition in description.partitions)
-    if settings.min_insync_replicas < min(2, replicas):
-        notes.append(
-            f"min.insync.replicas of topic {name} is {settings.min_insync_replicas} with {replicas} replicas: a "
-            f"record may be acknowledged while only one broker has it. Set it to 2 or more"
-        )
-    return notes
-
-
-def _notes_on_compaction(settings: TopicSettings) -> list[str]:
-    if not settings.compacted:
-        return []
-    note = (
-        "the topic is compacted: rows need a key, older values of a key vanish, and an expected offset must be the "
-        "end itself once the claim is older than delete.retention.ms"
-    )
-    return [note]
-
-
-def _notes_on_retention(settings: TopicSettings) -> list[str]:
-    notes = []
-    if settings.deleted and settings.retention_ms >= 0:
-        notes.append(
-            f"records whose timestamp is older than {_duration(settings.retention_ms)} are deleted (retention.ms), "
-            f"also right after they were appended. Leave the column timestamp out, or set retention.ms to -1, if "
-            f"rows are older than that"
-        )
-    if settings.deleted and settings.retention_bytes >= 0:
-        notes.append(
-            f"a partition keeps no more than {settings.retention_bytes} bytes (retention.bytes): older records are "
-            f"deleted. Set it to -1 if the log is to be kept whole"
-        )
-    return notes
+    findings = (*loss_findings(description, settings), *removal_findings(description.name, settings))
+    return [each.meaning for each in findings]
 
 
 def _notes_on_registry(admin: Admin, name: str) -> list[str]:
@@ -254,34 +213,9 @@ def _notes_on_registry(admin: Admin, name: str) -> list[str]:
         return []
     if settings is None:
         return []
-    if settings.deleted and max(settings.retention_ms, settings.retention_bytes) >= 0:
+    for each in registry_findings(name, settings):
         raise StorageError(
-            f"the registry topic {name} deletes old records, and with them plans and completions: a job that is run "
-            f"again could be appended a second time. Nothing was appended. An administrator fixes it: "
-            f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config "
-            f"cleanup.policy=compact. Then run the same job again."
+            f"{each.meaning}. Nothing was appended. An administrator fixes it: {each.fix}. Then run the same job "
+            f"again."
         )
-    return _notes_on_loss(description, settings)
-
-
-def _notes_on_brokers(settings: dict[str, str]) -> list[str]:
-    if not settings:
-        return []
-    notes = []
-    minutes = settings.get("offsets.retention.minutes")
-    if minutes is not None and int(minutes) < _USUAL_RESUME_MINUTES:
-        notes.append(
-            f"a job that was interrupted can be resumed only for {_duration(int(minutes) * 60_000)} after its last "
-            f"chunk (offsets.retention.minutes), and is refused later. Set it to {_USUAL_RESUME_MINUTES} or more"
-        )
-    if settings.get("transaction.partition.verification.enable") != "true":
-        notes.append(
-            "transaction.partition.verification.enable is not true, or the brokers are older than Kafka 3.6: a "
-            "transaction that a failure left open may block all readers until an operator aborts it. Set it to true"
-        )
-    return notes
-
-
-def _duration(milliseconds: int) -> str:
-    days = milliseconds / 86_400_000
-    return f"{days:g} days" if days >= 1 else f"{milliseconds / 1000:g} s"
+    return [each.meaning for each in loss_findings(description, settings)]

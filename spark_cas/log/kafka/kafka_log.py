@@ -1,6 +1,6 @@
 """The Kafka log: the protocol of `spark_cas.log.protocol` over a topic on stock brokers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 
@@ -11,19 +11,23 @@ from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, TrimmedError
+from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, OptionError, TrimmedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
+from spark_cas.core.finding import Finding
 from spark_cas.core.group import ABORTED, job_of, outcome_from_json, outcome_to_json
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.names import check_name
 from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.open_transaction import OpenTransaction
 from spark_cas.core.outcome import Outcome, Refusal
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
+from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend, Preflight
 from spark_cas.log.deadline import Wait, within
+from spark_cas.log.kafka.accelerators import connections, librdkafka
 from spark_cas.log.kafka.append.at_least_once import BlindAppends
 from spark_cas.log.kafka.append.atomic_append import WholeAppends
 from spark_cas.log.kafka.append.checks import Checks
@@ -44,6 +48,8 @@ from spark_cas.log.kafka.registry.key_sample import keys_elsewhere
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.registry.lock_in_group import KafkaLockTable
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.topic import diagnosis
+from spark_cas.log.kafka.topic.open_transactions import write_abort_marker
 from spark_cas.log.kafka.topic.topic_settings import topic_settings
 from spark_cas.log.kafka.topic.topics import create_topic
 from spark_cas.log.protocol import EntryKind
@@ -115,14 +121,35 @@ class KafkaLog(KafkaRegistry, Backend):
         # The limit may have been raised since, as the error for a row that is too large advises.
         return with_record_limit(result, self.spec, topic_settings(self._admin, self.topic))
 
-    def forget_leaders(self) -> None:
-        self._admin.forget_leaders(self.topic)
-
     def tombstones_kept_ms(self) -> int | None:
         settings = topic_settings(self._admin, self.topic)
         if settings is None:
             return 0
         return settings.delete_retention_ms if settings.compacted else None
+
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(diagnosis.cluster_findings(self._admin, self.spec))
+
+    def open_transactions(self) -> tuple[OpenTransaction, ...]:
+        return diagnosis.transactions_of(self._admin, self.spec)
+
+    def abort_transaction(self, transaction: OpenTransaction, partition: int | None = None) -> None:
+        if not transaction.orphaned:
+            fence(self.spec, [transaction.transactional_id])
+        elif partition is not None and transaction.hangs(clock.now_ms()):
+            write_abort_marker(self.spec, transaction, partition)
+        else:
+            raise OptionError(
+                f"no coordinator lists the transaction of producer {transaction.producer_id}, but it is younger than "
+                f"transaction.max.timeout.ms. Its coordinator may still end it, and this user may not describe it. "
+                f"Nothing was changed. Wait, then try again."
+            )
+
+    def ledger_kept_ms(self) -> int | None:
+        return diagnosis.ledger_kept_ms(self._admin)
+
+    def accelerators(self) -> Mapping[str, bool]:
+        return {"array_producer": librdkafka.library() is not None, "connections": connections.can_follow()}
 
     def create(self, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Layout:  # noqa: ARG002
         topic = NewTopic(self.topic, partitions, -1)
@@ -132,16 +159,21 @@ class KafkaLog(KafkaRegistry, Backend):
     def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
         return self._layouts.record_partitioner(partitioner)
 
-    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
-        ats = [self._at(each) for each in partitions]
-        if waiting:
+    def bounds_of(
+        self, partitions: Sequence[int], *, waiting: bool, at_least: Sequence[int] = ()
+    ) -> tuple[Bounds, ...]:
+        def read() -> tuple[Bounds, ...]:
+            if not waiting:
+                return end_offsets.all_stable_bounds(self._admin, ats)
             log_id = self._layouts.await_partitions(partitions).log_id
             loads = WholeLoads(
                 lambda: self.jobs_as_a_whole(log_id),
                 lambda job: Ledger(self._clients.members, job).read_all(ats, log_id, self._timeout),
             )
             return at_one_moment(self._admin, ats, loads, self._timeout)
-        return end_offsets.all_stable_bounds(self._admin, ats)
+
+        ats = [self._at(each) for each in partitions]
+        return end_offsets.reaching(self._admin, self.topic, at_least, read, timing.current().metadata_lag)
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         at = self._at(partition)
@@ -246,11 +278,13 @@ class KafkaLog(KafkaRegistry, Backend):
             finally:
                 whole.close()
 
-    def trim(self, partition: int, before_offset: int) -> Bounds:
+    def trim(self, partition: int, before_offset: int, *, dry_run: bool = False) -> Bounds:
         bounds = self.bounds(partition)
         if before_offset <= bounds.start_offset:
             return bounds
         bounds.require(OffsetRange(before_offset, before_offset))
+        if dry_run:
+            return Bounds(before_offset, bounds.end_offset)
         at = TopicPartition(self.topic, partition, before_offset)
 
         def question() -> None:

@@ -17,7 +17,6 @@ from spark_cas.core.refusal import not_appended
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import rival_tries
-from spark_cas.log.load.confirming_read import confirmed
 from spark_cas.log.load.tail import Tail
 from spark_cas.log.tombstones import unproven_below
 
@@ -109,12 +108,9 @@ class _TailRead:
             TrimmedError: The log trimmed records during the read; retry.
             ValueError: The bounds changed during the read; retry.
         """
-        at = self._claim.partition
-        return confirmed(self._log, {at: self._now()}, lambda _: {at: self._now()})[at]
-
-    def _now(self) -> KeyConflict | Truncated | None:
-        bounds = self.bounds = self._log.bounds(self._claim.partition)
-        end = bounds.end_offset
+        least = max(self._tail.end_offset, self._claims.highest if self._claims else 0)
+        (bounds,) = self._log.bounds_of([self._claim.partition], waiting=True, at_least=[least])
+        self.bounds, end = bounds, bounds.end_offset
         if end < self._tail.end_offset:
             return Truncated(self._tail.end_offset, end)
         own_end = self._own[-1][1] if self._own else end

@@ -100,7 +100,7 @@ def await_other(
                     raise error_of(lost, partition)
         if progress != newest:
             newest, deadline = progress, time.monotonic() + wait_seconds
-        # Require a read that started after the deadline, because this process may have stalled.
+        # Require a read that started after the deadline, because this process may have been suspended.
         if read_began >= deadline:
             raise error_of(fenced, partition)
         time.sleep(pause)

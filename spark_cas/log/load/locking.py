@@ -152,7 +152,7 @@ def release_lock(log: Backend, lock: LoadLock | None) -> None:
             _LOG.warning("the lock of job %s was not released: %s", lock.job, error.message)
 
 
-def abort_job(log: Backend, job: str) -> LoadLock | None:
+def abort_job(log: Backend, job: str, *, dry_run: bool = False) -> LoadLock | None:
     """Release the lock of a job that is not running, abort its commit group, and fence its writers.
 
     If the job is not atomic, its appended rows stay.
@@ -160,6 +160,7 @@ def abort_job(log: Backend, job: str) -> LoadLock | None:
     Args:
         log: The log.
         job: The name of the job.
+        dry_run: Whether to change nothing after the checks.
 
     Returns:
         The released lock; None if the job had only an open commit group.
@@ -180,11 +181,13 @@ def abort_job(log: Backend, job: str) -> LoadLock | None:
                 f"changed. 'spark-cas describe' lists the jobs that have one.",
                 job=job,
             )
-        abort_group(log, plan)
+        if not dry_run:
+            abort_group(log, plan)
         return None
-    _abort_batch(log, lock)
-    _fence(log, lock, (job, *lock.after))
-    _end(log, lock)
+    if not dry_run:
+        _abort_batch(log, lock)
+        _fence(log, lock, (job, *lock.after))
+        _end(log, lock)
     return lock
 
 
@@ -291,7 +294,7 @@ class _Waiting:
         if self._is_over:
             raise LoadInProgressError(refusal)
         if left <= 0:
-            # Repeat the check after the deadline, because this process may have stalled.
+            # Repeat the check after the deadline, because this process may have been suspended.
             self._is_over = True
             return
         if time.monotonic() >= self._say_at:

@@ -14,7 +14,6 @@ from spark_cas.core.plan import Plan, Progress, is_complete, resume_offset
 from spark_cas.core.refusal import mismatch_error
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.confirming_read import confirmed
 from spark_cas.log.load.rows_in_log import rows_in_ledger_text
 
 Mismatch = Conflict | Truncated
@@ -160,24 +159,17 @@ def _mismatches(
     """Return the partitions that do not end at the offset of the job's next chunk.
 
     Args:
-        bounds: The start and end offsets of these partitions. Repeated reads with new bounds confirm a loss of
-            records.
+        bounds: The start and end offsets of these partitions. A new read replaces those below the expected offset.
         progress: The ledger entries of these partitions.
     """
-    expected = {each: resume_offset(plan, each, progress.get(each)) for each in partitions}
-
-    def read(at: Iterable[int], bounds: Mapping[int, Bounds]) -> dict[int, Mismatch | None]:
-        return {
-            each: _mismatch(log, each, offset, bounds[each], progress.get(each))
-            for each in at
-            if (offset := expected[each]) is not None
-        }
-
-    def read_now(at: Sequence[int]) -> dict[int, Mismatch | None]:
-        return read(at, dict(zip(at, log.bounds_of(at, waiting=True), strict=True)))
-
-    result = confirmed(log, read(expected, bounds), read_now)
-    return {each: mismatch for each, mismatch in result.items() if mismatch is not None}
+    resumed = {each: resume_offset(plan, each, progress.get(each)) for each in partitions}
+    expected = {each: offset for each, offset in resumed.items() if offset is not None}
+    beyond = {each: offset for each, offset in expected.items() if bounds[each].end_offset < offset}
+    if beyond:
+        confirmed = log.bounds_of([*beyond], waiting=True, at_least=[*beyond.values()])
+        bounds = {**bounds, **dict(zip(beyond, confirmed, strict=True))}
+    result = ((each, _mismatch(log, each, at, bounds[each], progress.get(each))) for each, at in expected.items())
+    return {each: mismatch for each, mismatch in result if mismatch is not None}
 
 
 def mismatches_now(
@@ -198,16 +190,12 @@ def mismatches_now(
 def _mismatch(
     log: Backend, partition: int, expected: int, bounds: Bounds, progress: Progress | None
 ) -> Mismatch | None:
-    """Call `_mismatch_at`, and retry once with new bounds if a stale leader reports an end below ``bounds``."""
+    """Call `_mismatch_at`. Raise StorageError if the partition does not reach the end of ``bounds`` any more."""
     try:
         return _mismatch_at(log, partition, expected, bounds, progress)
     except ValueError:
-        (again,) = log.bounds_of([partition], waiting=True)
-    try:
-        return _mismatch_at(log, partition, expected, again, progress)
-    except ValueError:
         raise StorageError(
-            f"partition {partition}: brokers reported the end offset {again.end_offset}, then a lower one. Existing "
+            f"partition {partition}: brokers reported the end offset {bounds.end_offset}, then a lower one. Existing "
             f"rows of the job stay. Run the same job again when all replicas of the log are in sync.",
             partition=partition,
         ) from None
@@ -216,7 +204,7 @@ def _mismatch(
 def _mismatch_at(
     log: Backend, partition: int, expected: int, bounds: Bounds, progress: Progress | None
 ) -> Mismatch | None:
-    """Apply `check_expected`, which accepts a gap without records; raise ValueError if bounds are stale."""
+    """Apply `check_expected`, which accepts a gap without records; raise ValueError beyond the current end."""
     if not bounds.start_offset <= expected < bounds.end_offset:
         return check_expected(expected, bounds, None)
     gap = OffsetRange(expected, bounds.end_offset)

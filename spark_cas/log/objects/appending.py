@@ -156,8 +156,10 @@ class Appender:
         data, stored = encode(header, fill_timestamps(chunk.records, chunk.time_ms))
         if len(data) > MAX_CHUNK_BYTES:
             raise RecordTooLargeError(
-                f"a chunk of {chunk.records.num_rows} rows takes {len(data)} bytes as a file, and the store takes "
-                f"{MAX_CHUNK_BYTES}. Lower maxBytesPerChunk."
+                f"partition {claim.partition}: a chunk of {chunk.records.num_rows} rows takes {len(data)} bytes as a "
+                f"file, and the store takes {MAX_CHUNK_BYTES}. Nothing of this chunk was appended. Lower option "
+                f"maxBytesPerChunk (--max-bytes-per-chunk of a bulk load).",
+                partition=claim.partition,
             )
         verdict, result, why = self._put(claim, data, stored)
         match verdict:

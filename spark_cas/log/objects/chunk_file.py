@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from spark_cas.core.columns import bytes_of
+from spark_cas.core.columns import bytes_of, lengths_of
 from spark_cas.core.errors import ChunkDamagedError, FormatError
 from spark_cas.core.plan import Progress
 from spark_cas.core.plan_json import progress_from_fields
+from spark_cas.core.recorded_fields import INVALID_FIELDS, require_types
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects.documents import FORMAT_VERSION
 
@@ -171,7 +172,13 @@ def decode_header(end: memoryview, subject: str) -> StoredChunk:
         raise _damaged(subject, "its footer cannot be read") from None
     if checksum != xxhash.xxh3_64_hexdigest(text.encode()):
         raise _damaged(subject, "the checksum of its header does not fit")
-    return StoredChunk(_header(json.loads(text), subject), stored)
+    try:
+        return StoredChunk(_header(json.loads(text), subject), stored)
+    except INVALID_FIELDS:
+        raise FormatError(
+            f"{subject} has other fields in its header than expected. Use the version of spark_cas that wrote it, or "
+            f"a newer one."
+        ) from None
 
 
 def newest_ms(end: memoryview) -> int | None:
@@ -204,17 +211,70 @@ def decode(data: memoryview, subject: str, columns: tuple[str, ...]) -> tuple[St
     stored = decode_header(data, subject)
     if _checksum_around(data, _checksum_at(data)) != stored.checksum:
         raise _damaged(subject, "its checksum does not fit its bytes")
-    return stored, _batches(data, columns)
+    file = _file(data)
+    _require_plausible(file.metadata, stored.header, subject)
+    return stored, _batches(file, columns, _batch_rows(data, file.metadata, columns), subject)
 
 
 _BATCH_ROWS = 8_000
 """Small batches stay in the CPU cache while the caller processes them."""
 
+_MOST_DECODED_BYTES = 1024 * 1024 * 1024
+"""The maximum memory of a chunk's records. A writer appends at most `MAX_CHUNK_BYTES` of keys, values and headers."""
+_MOST_BATCH_BYTES = _MOST_DECODED_BYTES // 4
 
-def _batches(data: memoryview, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)))
+_ENCODINGS = frozenset({"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED", "DELTA_BINARY_PACKED"})
+"""The encodings that `encode` uses. Others may repeat parts of values."""
+_WITH_DICTIONARY = "key"
+"""The only column in which a few bytes may represent many values."""
+
+
+def _require_plausible(metadata: pq.FileMetaData, header: ChunkHeader, subject: str) -> None:
+    """Check that a chunk has the rows of its header, and that a few bytes cannot fill the memory of a reader."""
+    rows = 0 if header.progress is None else header.end_offset - header.base_offset
+    if metadata.num_rows != rows:
+        raise _forged(subject, f"it has {metadata.num_rows} rows, and according to its header {rows}")
+    columns = _columns(metadata)
+    size = sum(each.total_uncompressed_size for each in columns)
+    if size > _MOST_DECODED_BYTES:
+        raise _forged(subject, f"it has {size} bytes without compression, more than {_MOST_DECODED_BYTES}")
+    for each in columns:
+        dictionary = each.has_dictionary_page and each.path_in_schema != _WITH_DICTIONARY
+        if dictionary or not _ENCODINGS.issuperset(each.encodings):
+            raise _forged(subject, f"its column {each.path_in_schema} has an encoding that no writer uses")
+
+
+def _batch_rows(data: memoryview, metadata: pq.FileMetaData, columns: tuple[str, ...]) -> int:
+    """Return how many rows to read at once. If the dictionary of keys has a long one, all rows may repeat it."""
+    size = sum(each.total_uncompressed_size for each in _columns(metadata) if each.path_in_schema == _WITH_DICTIONARY)
+    if _WITH_DICTIONARY not in columns or size * _BATCH_ROWS <= _MOST_BATCH_BYTES:
+        return _BATCH_ROWS
+    # The first row in this form has the whole dictionary of its row group.
+    file = _file(data, metadata, read_dictionary=[_WITH_DICTIONARY])
+    longest = 1
+    for group in range(metadata.num_row_groups):
+        for row in file.iter_batches(1, row_groups=[group], columns=[_WITH_DICTIONARY], use_threads=False):
+            longest = max(longest, lengths_of(row.column(0).dictionary, of_null=0).max(initial=0))
+            break
+    return int(max(1, min(_BATCH_ROWS, _MOST_BATCH_BYTES // longest)))
+
+
+def _columns(metadata: pq.FileMetaData) -> list[pq.ColumnChunkMetaData]:
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    return [group.column(at) for group in groups for at in range(group.num_columns)]
+
+
+def _file(data: memoryview, metadata: pq.FileMetaData | None = None, **options: Any) -> pq.ParquetFile:  # noqa: ANN401
+    return pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), metadata=metadata, **options)
+
+
+def _batches(file: pq.ParquetFile, columns: tuple[str, ...], rows: int, subject: str) -> Iterator[pa.RecordBatch]:
     schema = pa.schema([RECORDS.field(name) for name in columns])
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns) or ["offset"], use_threads=False):
+    size = 0
+    for batch in file.iter_batches(batch_size=rows, columns=list(columns) or ["offset"], use_threads=False):
+        size += batch.nbytes
+        if size > _MOST_DECODED_BYTES:
+            raise _forged(subject, f"its records have more than {_MOST_DECODED_BYTES} bytes")
         chosen = batch.select(list(columns))
         # A cast to zero columns would lose the row count.
         yield chosen.cast(schema) if columns else chosen
@@ -253,10 +313,21 @@ def _header(fields: dict[str, Any], subject: str) -> ChunkHeader:
         )
     previous = fields.pop("previous")
     progress = fields.pop("progress")
-    return ChunkHeader(
+    header = ChunkHeader(
         previous=ChunkId(**previous) if previous else None,
         progress=progress_from_fields(progress) if progress else None,
         **fields,
+    )
+    if not 0 <= header.base_offset < header.end_offset:
+        msg = "expected a chunk with offsets"
+        raise ValueError(msg)
+    return require_types(header)
+
+
+def _forged(subject: str, reason: str) -> ChunkDamagedError:
+    return ChunkDamagedError(
+        f"{subject}: {reason}, so another program wrote it, or changed it. Restore the file from a copy, and check "
+        f"which users may write to the log."
     )
 
 

@@ -13,8 +13,9 @@ import pyarrow as pa
 from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.expansion import Expansion, Intent
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, known_partitioner
-from spark_cas.core.plan import Layout
+from spark_cas.core.plan import MOST_PARTITIONS, Layout
 from spark_cas.core.put_reply import PutReply
+from spark_cas.core.recorded_fields import INVALID_FIELDS, require_types
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import ChunkHeader, encode
@@ -77,11 +78,19 @@ def read_layout(store: Store, path: str) -> RecordedLayout:
     thresholds = fields.pop("thresholds", None)
     try:
         partitioner = known_partitioner(fields.pop("partitioner", DEFAULT_PARTITIONER))
-        layout = Layout(**fields)
-        expansion = None if thresholds is None else Expansion(layout.epoch, layout.partitions, tuple(thresholds))
+        layout = require_types(Layout(**fields))
+        if not 0 < layout.partitions <= MOST_PARTITIONS:
+            raise _foreign_layout(path)
+        if thresholds is None:
+            return RecordedLayout(layout, None, partitioner)
+        expansion = require_types(Expansion(layout.epoch, layout.partitions, tuple(thresholds)))
         return RecordedLayout(layout, expansion, partitioner)
-    except (TypeError, ValueError):
-        raise FormatError("a layout of the log has other fields than expected. Is it a newer version's?") from None
+    except INVALID_FIELDS:
+        raise _foreign_layout(path) from None
+
+
+def _foreign_layout(path: str) -> FormatError:
+    return FormatError(f"{path}: a layout of the log has other fields than expected. Is it a newer version's?")
 
 
 def read_expansions(store: Store, stored: StoredLayouts) -> tuple[Expansion, ...]:
@@ -150,7 +159,7 @@ def end_partition(store: RetryingStore, chunks: PartitionChunks, epoch: int) -> 
 
 def _decode_intent(data: bytes | memoryview) -> Intent:
     try:
-        return Intent(**documents.decode(data, "an expansion of the log"))
+        return require_types(Intent(**documents.decode(data, "an expansion of the log")))
     except TypeError:
         raise FormatError(
             "an expansion of the log was begun by another version, whose record has other fields. Finish it with "

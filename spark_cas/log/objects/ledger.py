@@ -3,10 +3,11 @@
 import random
 from dataclasses import asdict
 
-from spark_cas.core.errors import StorageError
+from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.plan import Progress
 from spark_cas.core.plan_json import progress_from_fields
+from spark_cas.core.recorded_fields import INVALID_FIELDS
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
 from spark_cas.log.objects.first_writer_wins import put_once
@@ -143,7 +144,7 @@ class Ledger:
             if result and result.complete:
                 break
         if self._chunks.start_offset() > bounds.start_offset:
-            # A writer that stalled during trimming may have put a chunk that is not part of the log.
+            # A chunk below the start need not be part of the log.
             raise TrimmedMeanwhileError
         return result, upto
 
@@ -152,9 +153,17 @@ class Ledger:
         if stored is None or stored.header.progress is None or stored.header.job != job:
             return None
         if stored.header.base_offset < start:
-            # A writer that stalled during trimming may have put this chunk under a freed name, so it is not valid.
+            # It need not be part of the log.
             return None
         return stored.header.progress, stored.header.end_offset
 
     def _decode(self, data: bytes | memoryview, job: str) -> Progress:
-        return progress_from_fields(documents.decode(data, f"the closing of job {job!r}"))
+        subject = f"the closing of job {job!r} in {paths.partition(self._chunks.number)}"
+        fields = documents.decode(data, subject)
+        try:
+            return progress_from_fields(fields)
+        except INVALID_FIELDS:
+            raise FormatError(
+                f"{subject} has other fields than expected. Use the version of spark_cas that wrote it, or a newer "
+                f"one."
+            ) from None

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import local
+from spark_cas.log.objects.store_errors import require_size
 
 
 class LocalStore:
@@ -73,6 +74,8 @@ def _end_of(file: Path, size: int | None) -> memoryview | None:
         raise local.plain(error.errno, f"reading {file}") from None
     try:
         end = os.fstat(handle).st_size
+        if size is None:
+            require_size(end, str(file))
         start = 0 if size is None else max(0, end - size)
         return _read(handle, start, end)
     except OSError as error:

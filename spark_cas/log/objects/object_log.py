@@ -16,6 +16,7 @@ from spark_cas.core.errors import (
     UndecidedError,
 )
 from spark_cas.core.expansion import Expansion, Intent, Layouts
+from spark_cas.core.finding import Finding, Problem, Severity
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.offsets import Bounds, OffsetRange
@@ -98,6 +99,22 @@ class ObjectLog(ObjectRegistry, Backend):
         self._prove_put_if_absent()
         return result
 
+    def findings(self) -> tuple[Finding, ...]:
+        """Probe the store. The probe puts an object that exists, so it changes nothing."""
+        where = self.spec.at()
+        if self._store.get(paths.PROBE) is None:
+            meaning = "the store was not probed, because the log has no probe object. The next write probes it"
+            return (Finding(Problem.STORE_UNPROBED, Severity.INFO, where, meaning),)
+        try:
+            self._prove_put_if_absent()
+        except StoreUnsafeError as error:
+            fix = "use a store that honours conditional puts"
+            return (Finding(Problem.STORE_UNSAFE, Severity.ERROR, where, error.message, fix),)
+        except StorageError as error:
+            # A reader lacks the right to put objects.
+            return (Finding(Problem.STORE_UNPROBED, Severity.INFO, where, error.message, "grant the right to put"),)
+        return ()
+
     def create(self, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Layout:
         if not 1 <= partitions <= MOST_PARTITIONS:
             msg = f"a log has 1 to {MOST_PARTITIONS} partitions, got {partitions}"
@@ -109,7 +126,13 @@ class ObjectLog(ObjectRegistry, Backend):
         put_layout(self._store, RecordedLayout(own, None, partitioner))
         return self.layout()
 
-    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
+    def bounds_of(
+        self,
+        partitions: Sequence[int],
+        *,
+        waiting: bool,
+        at_least: Sequence[int] = (),  # noqa: ARG002 - the store reports no older end
+    ) -> tuple[Bounds, ...]:
         """Return the bounds of each partition up to its first uncommitted chunk.
 
         The result contains each group's chunks in all partitions or in none.
@@ -199,8 +222,8 @@ class ObjectLog(ObjectRegistry, Backend):
             # If a group commits meanwhile, only the partitions that were read later contain it.
             return read() if plan and plan.whole and any(result) and not all(result) else result
 
-    def trim(self, partition: int, before_offset: int) -> Bounds:
-        return trim(self._store, self._partition(partition), before_offset)
+    def trim(self, partition: int, before_offset: int, *, dry_run: bool = False) -> Bounds:
+        return trim(self._store, self._partition(partition), before_offset, dry_run=dry_run)
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:  # noqa: ARG002
         """Return all layouts and expansions. No other tool adds partitions to this log."""

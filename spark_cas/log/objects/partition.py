@@ -109,7 +109,11 @@ class PartitionChunks:
         )
 
     def start_offset(self) -> int:
-        """Return the start offset that trimming recorded; 0 if the partition was never trimmed."""
+        """Return the start offset that trimming recorded; 0 if the partition was never trimmed.
+
+        A chunk below the start need not be part of the log: a writer that stalled during trimming may have put it
+        under a freed name. So read the start after such a chunk.
+        """
         names = self._store.below(paths.starts(self.number))
         return int(names[-1].rpartition("/")[2].partition(".")[0]) if names else 0
 
@@ -126,14 +130,14 @@ class PartitionChunks:
         hinted = None if by_listing or known else self._hinted()
         newest = self._walk(known or hinted or self._listed())
         start = self.start_offset()
-        if hinted and newest and not _is_stale(newest, start) and self._has_hole_after(newest):
+        if hinted and newest and not _is_trimmed(newest, start) and self._has_hole_after(newest):
             start = self.start_offset()
-            if not _is_stale(newest, start):
+            if not _is_trimmed(newest, start):
                 raise self.missing(newest.header.end_offset)
-        while _is_stale(newest, start):
+        while _is_trimmed(newest, start):
             # The known chunk was trimmed. The chunks after it may be trimmed too, so their names may be free.
             before, newest, start = start, self._walk(self._listed()), self.start_offset()
-            if _is_stale(newest, start) and start == before:
+            if _is_trimmed(newest, start) and start == before:
                 raise ChunkDamagedError(
                     f"{paths.partition(self.number)}: the log was trimmed up to offset {start}, but no chunk from "
                     f"there on is left: files are missing. Restore them from a copy."
@@ -206,9 +210,7 @@ class PartitionChunks:
         for stored in self.chunks_from(known.header.end_offset):
             if stored.header.previous != known.id:
                 if known.header.base_offset < self.start_offset():
-                    # The known chunk was trimmed, or a writer that stalled during trimming put it. The walk ends
-                    # here.
-                    return known
+                    return known  # below the start, so the walk ends here
                 raise ChunkDamagedError(
                     f"{paths.chunk(self.number, stored.header.base_offset)}: it was not written after the chunk "
                     f"before it. A file was replaced; restore both from a copy."
@@ -233,6 +235,6 @@ def _base_offsets(listed: list[str]) -> list[int]:
     return [base for base in map(paths.base_offset, listed) if base is not None]
 
 
-def _is_stale(newest: StoredChunk | None, start_offset: int) -> bool:
+def _is_trimmed(newest: StoredChunk | None, start_offset: int) -> bool:
     """Return whether the newest known chunk was trimmed. Trimming never removes the newest chunk of a partition."""
     return newest.header.base_offset < start_offset if newest else start_offset > 0

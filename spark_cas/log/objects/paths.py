@@ -55,12 +55,12 @@ def start(number: int, offset: int) -> str:
 
 
 def end_hint(number: int) -> str:
-    """Return the path of a hint that names a chunk near the end of a partition. Hints may be stale."""
+    """Return the path of a hint that names a chunk near the end of a partition. It may be an older one."""
     return f"_log/hints/{partition(number)}.json"
 
 
 def job_hint(job: str, number: int) -> str:
-    """Return the path of a hint that names a chunk near a job's newest in a partition. Hints may be stale."""
+    """Return the path of a hint that names a chunk near a job's newest in a partition. It may be an older one."""
     return f"_log/hints/{partition(number)}/{_checked(job)}.json"
 
 
@@ -114,7 +114,7 @@ def input_list(name: str) -> str:
 def closed(job: str, pinned_by: str, number: int) -> str:
     """Return the path of the progress with which a job ended in a partition without a further chunk.
 
-    The path includes the plan (``pinned_by``). If the job was forgotten and planned again, a stalled task of the
+    The path includes the plan (``pinned_by``). If the job was forgotten and planned again, a late task of the
     first plan cannot end the second.
     """
     return f"_log/ended/{partition(number)}/{_checked(job)}/{pinned_by}.json"

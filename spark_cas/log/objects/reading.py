@@ -39,7 +39,6 @@ def read_chunks(
         path = paths.chunk(chunks.number, at)
         data = store.get(path)
         if at < chunks.start_offset():
-            # The name is free, or a writer that stalled during trimming has put a chunk there.
             raise TrimmedError(
                 f"partition {chunks.number}: offset {at} was trimmed while it was read. Read again from its start.",
                 partition=chunks.number,
@@ -104,7 +103,6 @@ def _begin_of_chunk(chunks: PartitionChunks, start: int, offset: int) -> int:
     """
     if offset == start or chunks.stored_at(offset) is not None:
         return offset
-    # Chunks below the start were trimmed, or a writer that stalled during trimming put them.
     bases = [base for base in chunks.base_offsets() if base >= start]
     index = bisect_right(bases, offset)
     return bases[index - 1] if index else start

@@ -16,7 +16,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import local
 from spark_cas.log.objects.local_store import LocalStore
-from spark_cas.log.objects.store_errors import NotNowError, plain
+from spark_cas.log.objects.store_errors import NotNowError, plain, require_size
 from spark_cas.log.spec import LogSpec
 
 _T = TypeVar("_T")
@@ -169,7 +169,12 @@ class _ObjectStore:
             raise plain(FileNotFoundError(), doing)
 
     def get(self, path: str) -> memoryview | None:
-        return self._ask(f"reading {self._at(path)}", lambda: memoryview(self._store.get(path).bytes()))
+        def read() -> memoryview:
+            response = self._store.get(path)
+            require_size(response.meta["size"], self._at(path))
+            return memoryview(response.bytes())
+
+        return self._ask(f"reading {self._at(path)}", read)
 
     def get_end(self, path: str, size: int) -> memoryview | None:
         # Azure does not support suffix ranges, so request the size first.

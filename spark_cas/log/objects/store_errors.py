@@ -7,7 +7,10 @@ import re
 
 from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
-from spark_cas.core.errors import StorageError
+from spark_cas.core.errors import FormatError, StorageError
+
+MAX_OBJECT_BYTES = 256 * 1024 * 1024
+"""Readers reject a larger object before they read it. The completion of 100,000 partitions has about 50 MB."""
 
 _PASSING = re.compile("400 RequestTimeout|408|409|425|429|5(?!01|05)..")
 """HTTP statuses of a store that is busy, down or reconfiguring. All other statuses are permanent rejections."""
@@ -24,6 +27,15 @@ _CHECK = (
     "that credentials are given."
 )
 _RUN_AGAIN = "See the store's own log, then run the same job again."
+
+
+def require_size(size: int, place: str) -> None:
+    """Raise FormatError for an object that is too large to be part of a log."""
+    if size > MAX_OBJECT_BYTES:
+        raise FormatError(
+            f"{place} has {size} bytes, and an object of a log has at most {MAX_OBJECT_BYTES}, so another program "
+            f"wrote it. Nothing of it was read. Restore it from a copy."
+        )
 
 
 class NotNowError(StorageError):
@@ -76,8 +88,8 @@ def plain(error: BaseException, doing: str) -> StorageError:
 def _status(error: BaseException) -> str:
     """Return the HTTP status of a reply; an empty string if there is no reply.
 
-    S3 sends status 400 when it closes a stalled connection, which is transient. A reply to HEAD has no body, so its
-    cause is unknown. Both return "400 RequestTimeout".
+    S3 sends status 400 when it closes a connection without data, which is transient. A reply to HEAD has no body, so
+    its cause is unknown. Both return "400 RequestTimeout".
     """
     text = str(error)
     result = re.search(r"status code: (\d{3})", text)

@@ -18,13 +18,14 @@ _REMEMBERED = 32
 """Number of chunks that are recorded before a start, and number of starts that are kept."""
 
 
-def trim(store: RetryingStore, chunks: PartitionChunks, before_offset: int) -> Bounds:
+def trim(store: RetryingStore, chunks: PartitionChunks, before_offset: int, *, dry_run: bool = False) -> Bounds:
     """Delete the chunks that end at or before an offset, except the newest chunk.
 
     Args:
         store: the store
         chunks: the partition
         before_offset: the offset below which to trim
+        dry_run: whether to change nothing
 
     Returns:
         the new bounds
@@ -39,6 +40,8 @@ def trim(store: RetryingStore, chunks: PartitionChunks, before_offset: int) -> B
         # Uncommitted chunks are after the end and do not count as the newest chunk.
         bases = [base for base in chunks.base_offsets() if base < bounds.end_offset]
         keep_from = max((base for base in bases if base <= before_offset), default=0)
+        if dry_run:
+            return Bounds(max(keep_from, bounds.start_offset), bounds.end_offset)
         if keep_from > bounds.start_offset:
             trimmed = [[each.base_offset, each.checksum] for each in _chain_before(chunks, keep_from)]
             document = documents.encode({"start_offset": keep_from, "trimmed": trimmed})

@@ -23,7 +23,7 @@ from spark_cas.programs.program import print_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_cas.options.parse import WriteOptions
+    from spark_cas.options.request import WriteRequest
 
 _NAMES_SHOWN = 5
 
@@ -42,9 +42,7 @@ class ListedInput:
         return InputTotals(len(self.files), self.list.bytes, self.skipped)
 
 
-def listed_input(
-    request: LoadRequest, options: "WriteOptions", spark: "SparkSession", console: Console
-) -> ListedInput:
+def listed_input(request: LoadRequest, write: "WriteRequest", spark: "SparkSession", console: Console) -> ListedInput:
     """List the input, and compare it with the list that an earlier run of the job recorded.
 
     Raises:
@@ -57,14 +55,14 @@ def listed_input(
         print_line(console, f"note: {len(result.skipped)} hidden names are skipped: {names}", "yellow")
     if not result.files and request.query is None and not request.allow_empty:
         raise UsageError("--input has no files. Nothing was appended. Add --allow-empty if this is right.")
-    if options.job is not None:
-        with open_log(options.spec) as log:
-            _require_same(log, options.job, result.list)
+    if write.job is not None:
+        with open_log(write.spec) as log:
+            _require_same(log, write.job, result.list)
     return result
 
 
 def require_same_list(
-    request: LoadRequest, options: "WriteOptions", start_session: "Callable[[], SparkSession]", console: Console
+    request: LoadRequest, write: "WriteRequest", start_session: "Callable[[], SparkSession]", console: Console
 ) -> ListedInput | None:
     """Check that a complete job began with the input of this request. Return the input; None if no list is recorded.
 
@@ -74,27 +72,27 @@ def require_same_list(
         InputChangedError: if the lists differ
         UsageError: if the input is invalid
     """
-    if options.job is None:
+    if write.job is None:
         return None
-    with open_log(options.spec) as log:
-        plan = log.plan(options.job)
+    with open_log(write.spec) as log:
+        plan = log.plan(write.job)
     if plan is None or not plan.input:
         return None
     with suppress(UsageError):
         result = _list(request, None)
         if result.list.digest == plan.input:
             return result
-    return listed_input(request, options, start_session(), console)
+    return listed_input(request, write, start_session(), console)
 
 
-def record_list(options: "WriteOptions", job: str, current: InputList) -> None:
+def record_list(write: "WriteRequest", job: str, current: InputList) -> None:
     """Record the input list of a job. The plan that follows refers to it by its digest."""
     try:
-        with open_log(options.spec) as log:
+        with open_log(write.spec) as log:
             log.put_entry("input", input_entry(job, current.digest), current.to_json())
     except StorageError:
         # Without a registry, the load continues with a lower guarantee and without a plan.
-        if options.idempotence == REQUIRED:
+        if write.idempotence == REQUIRED:
             raise
 
 

@@ -10,6 +10,7 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.log import clock
 from spark_cas.options.option import VIEW_NEWEST
 from spark_cas.options.parse import parse_read
+from spark_cas.spark.schema import OFFSETS, read_schema
 from spark_cas.spark.setup import collected
 
 if TYPE_CHECKING:
@@ -102,7 +103,10 @@ class PinnedLog:
         """
         values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
         self._options = {name: str(value) for name, value in values.items()}
-        _check(self._options)
+        _refuse_parts(self._options)
+        request = parse_read(self._options)
+        self.spec = request.selection.only()
+        self._columns = read_schema(request.view, include_headers=request.include_headers)
         self._spark = spark
         self.at = pin(spark, self._options)
 
@@ -119,11 +123,10 @@ class PinnedLog:
             newest: Read at least the newest record of each key in each partition, and possibly others.
         """
         reader = self._spark.read.format("conditional-log").options(**without_topic(self._options))
-        if schema is not None:
-            reader = reader.schema(schema)
         if newest:
             reader = reader.option("view", VIEW_NEWEST)
-        return reader.options(**self.at.range_options(start_offsets)).load()
+        # With a schema, Spark starts no process that parses the options only to return one.
+        return reader.options(**self.at.range_options(start_offsets)).schema(schema or self._columns).load()
 
 
 def without_topic(options: Mapping[str, str]) -> dict[str, str]:
@@ -131,14 +134,13 @@ def without_topic(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if name.lower() not in ("topic", "subscribe")}
 
 
-def _check(options: Mapping[str, str]) -> None:
+def _refuse_parts(options: Mapping[str, str]) -> None:
     for name in options:
         if name.lower() in ("view", "assign", "logid") or name.lower().startswith(("starting", "ending")):
             raise OptionError(
                 f"option {name} chooses a part of the log, and a bootstrap is of all of it, up to the end that it "
                 f"finds. Leave it out, or read with spark.read.format('conditional-log')."
             )
-    parse_read(options).selection.only()
 
 
 def pin(spark: "SparkSession", options: Mapping[str, str]) -> PinnedBounds:
@@ -149,7 +151,7 @@ def pin(spark: "SparkSession", options: Mapping[str, str]) -> PinnedBounds:
         options: The options of a read that select one log, and no part of it.
     """
     now_ms = clock.now_ms()
-    view = spark.read.format("conditional-log").options(**options).option("view", "offsets")
+    view = spark.read.format("conditional-log").options(**options).option("view", "offsets").schema(OFFSETS)
     rows = sorted(collected(view, spark), key=lambda row: (row.topic, row.partition))
     first = rows[0]
     bounds = tuple(Bounds(row.start_offset, row.end_offset) for row in rows)

@@ -13,9 +13,10 @@ from spark_cas.core.newest import newest_of_keys
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.log.backend import Backend
-from spark_cas.options.read_range import ReadRange, kept
+from spark_cas.options.option import VIEW_NEWEST
+from spark_cas.options.read_range import kept
 from spark_cas.options.read_tasks import Ranges, Splitting, Task
-from spark_cas.options.selection import Selection
+from spark_cas.options.request import ReadRequest
 from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.arrow_rows import RowBuilder
@@ -44,32 +45,20 @@ class RecordsReader(Acknowledged, DataSourceReader):
     ones. On Spark 4.0 each action plans its own ranges. `Splitting` determines the number of tasks.
     """
 
-    def __init__(
-        self,
-        selection: Selection,
-        wanted: ReadRange,
-        splitting: Splitting,
-        schema: StructType,
-        *,
-        newest: bool = False,
-    ) -> None:
-        """``newest`` reads at least the newest record of each key of a partition: `newest_of_keys`."""
-        self.selection = selection
-        self.wanted = wanted
-        self.splitting = splitting
+    def __init__(self, request: ReadRequest, schema: StructType) -> None:
+        self.request = request
         self.schema = schema
-        self.newest = newest
 
     def partitions(self) -> list[InputPartition]:
-        with SelectedLogs(self.selection) as logs:
+        with SelectedLogs(self.request.selection) as logs:
             known = logs.read(waiting=True)
-            ranges = self.wanted.resolve(bounds_in(known), logs.since)
-        return tasks_of(known, ranges, self.splitting)
+            ranges = self.request.range.resolve(bounds_in(known), logs.since)
+        return tasks_of(known, ranges, self.request.splitting)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # If there is nothing to read, Spark passes an empty partition of its own.
         if isinstance(partition, RecordsPartition):
-            yield from read_records(self.selection, self.wanted, partition, self.schema, newest=self.newest)
+            yield from read_records(self.request, partition, self.schema)
 
 
 def tasks_of(known: LogStates, ranges: Ranges, splitting: Splitting) -> list[InputPartition]:
@@ -77,18 +66,16 @@ def tasks_of(known: LogStates, ranges: Ranges, splitting: Splitting) -> list[Inp
     return [RecordsPartition(known[task[0][0].topic].log_id, task) for task in splitting.split(ranges)]
 
 
-def read_records(
-    selection: Selection, wanted: ReadRange, task: RecordsPartition, schema: StructType, *, newest: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """Read the records of one task, in the columns of ``schema``; with ``newest`` those of `newest_of_keys`."""
+def read_records(request: ReadRequest, task: RecordsPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Read the records of one task, in the columns of ``schema``; for ``view=newest`` those of `newest_of_keys`."""
     arrow = arrow_schema(schema)
     columns = tuple(name for name in (*RECORDS.names, TIMESTAMP_TYPE) if name in arrow.names)
-    with planned_log(selection.spec_of(task.ranges[0][0].topic), task.log_id) as log:
+    with planned_log(request.selection.spec_of(task.ranges[0][0].topic), task.log_id) as log:
         for at, offsets in task.ranges:
             builder = RowBuilder(arrow, at.topic, at.partition)
-            result = _kept_records(log, at, offsets, columns, fail_on_data_loss=wanted.fail_on_data_loss)
+            result = _kept_records(log, at, offsets, columns, fail_on_data_loss=request.range.fail_on_data_loss)
             rows = (builder.build(each, records) for each, records in result)
-            yield from newest_of_keys(rows) if newest and "key" in columns else rows
+            yield from newest_of_keys(rows) if request.view == VIEW_NEWEST and "key" in columns else rows
 
 
 def _kept_records(

@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 from spark_cas.core.errors import LogNotFoundError, OptionError, TruncatedError, UndecidedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.log import timing
-from spark_cas.options.parse import StreamOptions
 from spark_cas.options.read_range import kept
 from spark_cas.options.read_tasks import Ranges
+from spark_cas.options.request import StreamRequest
 from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
@@ -63,11 +63,11 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
     the records of a key keep their order, if they are placed by key.
 
     Spark creates one reader in its planner, for the life of the query, and others for tasks. A reader has only the
-    options; it opens clients when it needs them.
+    request; it opens clients when it needs them.
     """
 
-    def __init__(self, options: StreamOptions, schema: StructType) -> None:
-        self.options = options
+    def __init__(self, request: StreamRequest, schema: StructType) -> None:
+        self.request = request
         self.schema = schema
         self._logs: SelectedLogs | None = None
         self._target: LogStates | None = None
@@ -83,7 +83,7 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that Spark passes to `latestOffset`, unless the trigger reads everything at once."""
-        trigger = self.options.trigger
+        trigger = self.request.trigger
         if trigger.max_offsets is not None:
             return ReadMaxRows(trigger.max_offsets)
         return ReadAllAvailable() if trigger.min_offsets is None else ReadMinRows(trigger.min_offsets)
@@ -96,7 +96,7 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
         self._meet()
         known = self._read({})
         try:
-            ranges = self.options.range.resolve(bounds_in(known), self._selected().since)
+            ranges = self.request.range.resolve(bounds_in(known), self._selected().since)
         except OptionError as nowhere:
             self._nowhere = nowhere
             return StreamOffsets({}).to_json()
@@ -116,15 +116,15 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
         everything = advanced(begin, known, ranges, None)
         # For the query's progress and `lag_of`: the distance from the end of a batch, not from the first one.
         self._latest = everything.without_begin().to_json()
-        ranges = released(begin, known, ranges, whole=self.options.whole_loads)
+        ranges = released(begin, known, ranges, whole=self.request.whole_loads)
         if isinstance(limit, ReadAllAvailable):
             return advanced(begin, known, ranges, None).to_json()
         now = time.monotonic()
         waited_ms = (now - self._last_batch) * 1000
-        if self._target is None and self.options.trigger.waits(sum(map(len, ranges.values())), waited_ms):
+        if self._target is None and self.request.trigger.waits(sum(map(len, ranges.values())), waited_ms):
             return start
         self._last_batch = now
-        return advanced(begin, known, ranges, self.options.trigger.max_offsets).to_json()
+        return advanced(begin, known, ranges, self.request.trigger.max_offsets).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return self._latest
@@ -139,14 +139,14 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
                 read = partial(self._still_kept, topic, until.logs[topic].log_id, wanted)
                 result |= _believed(read, read)
             except LogNotFoundError:
-                if self.options.range.fail_on_data_loss:
+                if self.request.range.fail_on_data_loss:
                     raise
-        tasks = self.options.splitting.split(result)
+        tasks = self.request.splitting.split(result)
         return [RecordsPartition(until.logs[task[0][0].topic].log_id, task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RecordsPartition):
-            yield from read_records(self.options.selection, self.options.range, partition, self.schema)
+            yield from read_records(self.request, partition, self.schema)
 
     def stop(self) -> None:
         if self._logs is not None:
@@ -154,26 +154,26 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
 
     def _meet(self) -> None:
         """Connect for the first time in a query, so that a wrong address is an error at once."""
-        self._logs = self._logs or SelectedLogs(self.options.selection)
+        self._logs = self._logs or SelectedLogs(self.request.selection)
 
     def _selected(self) -> SelectedLogs:
-        self._logs = self._logs or SelectedLogs(self.options.selection.answered_before())
+        self._logs = self._logs or SelectedLogs(self.request.selection.answered_before())
         return self._logs
 
     def _read(self, known_epochs: Mapping[str, int]) -> LogStates:
-        known = self._read_now(waiting=self.options.whole_loads) if self._target is None else self._target
+        known = self._read_now(waiting=self.request.whole_loads) if self._target is None else self._target
         return self._selected().in_layouts(known, known_epochs)
 
     def _read_now(self, *, waiting: bool) -> LogStates:
-        return self._selected().read(waiting=waiting, without_absent=not self.options.range.fail_on_data_loss)
+        return self._selected().read(waiting=waiting, without_absent=not self.request.range.fail_on_data_loss)
 
     def _available(self, start: StreamOffsets) -> tuple[LogStates, dict[TopicPartition, OffsetRange]]:
         """Return the present state of the logs, and the unread offsets of each partition."""
-        selection = self.options.selection
-        selected = start.selected(selection.selects, allow_unsubscribed=self.options.allow_unsubscribed)
+        selection = self.request.selection
+        selected = start.selected(selection.selects, allow_unsubscribed=self.request.allow_unsubscribed)
         known = self._read(start.layout_epochs())
         check_known(start, known, selection.topics)
-        return known, available(selected, known, fail_on_data_loss=self.options.range.fail_on_data_loss)
+        return known, available(selected, known, fail_on_data_loss=self.request.range.fail_on_data_loss)
 
     def _reread_available(self, start: StreamOffsets) -> tuple[LogStates, dict[TopicPartition, OffsetRange]]:
         """Read the state a second time, and the end offsets of Trigger.AvailableNow too."""
@@ -188,12 +188,12 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
         now = dict(zip(ranges, log.bounds_of([at.partition for at in ranges], waiting=False), strict=True))
         for at, each in ranges.items():
             check_reached(at, each.end_offset, now[at])
-        lossless = self.options.range.fail_on_data_loss
+        lossless = self.request.range.fail_on_data_loss
         return {at: kept(at, each, now[at].start_offset, fail_on_data_loss=lossless) for at, each in ranges.items()}
 
 
 def _believed(read: Callable[[], Answer], reread: Callable[[], Answer]) -> Answer:
-    """Confirm by a second read that a log is missing, or shorter than before: leaders may be changing."""
+    """Confirm by a second read that a log is missing, or shorter than before."""
     with suppress(TruncatedError, LogNotFoundError):
         return read()
     time.sleep(timing.current().metadata_lag)

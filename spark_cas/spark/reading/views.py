@@ -11,10 +11,11 @@ from pyspark.sql.types import StructType
 from spark_cas.core.plan import PartitionResult
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import job_results
-from spark_cas.options.selection import Selection
+from spark_cas.options.request import ReadRequest
 from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.selected_logs import SelectedLogs
+from spark_cas.spark.schema import read_schema
 from spark_cas.spark.versions import arrow_schema
 
 Cell = str | int | bool | tuple[tuple[int, int], ...] | None
@@ -57,24 +58,22 @@ class ViewReader(Acknowledged, DataSourceReader):
     if they are not known, as for an incomplete job.
     """
 
-    def __init__(self, selection: Selection, view: str, columns: tuple[str, ...], schema: StructType) -> None:
-        self.selection = selection
-        self.view = view
-        self.columns = columns
-        """All columns of the view, in the order of its rows."""
+    def __init__(self, request: ReadRequest, schema: StructType) -> None:
+        self.request = request
         self.schema = schema
         """The requested columns."""
 
     def partitions(self) -> list[InputPartition]:
-        with SelectedLogs(self.selection) as logs:
+        with SelectedLogs(self.request.selection) as logs:
             requested = frozenset(self.schema.fieldNames())
-            rows = [row for topic in logs.names() for row in _VIEWS[self.view](logs.log(topic), requested)]
+            rows = [row for topic in logs.names() for row in _VIEWS[self.request.view](logs.log(topic), requested)]
         return [ViewPartition(tuple(rows))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         rows = partition.rows if isinstance(partition, ViewPartition) else ()
         arrow = arrow_schema(self.schema)
-        columns = dict(zip(self.columns, zip(*rows, strict=True), strict=False))
+        names = read_schema(self.request.view, include_headers=False).fieldNames()
+        columns = dict(zip(names, zip(*rows, strict=True), strict=False))
         arrays = [pa.array(columns.get(field.name, ()), _wire(field.type)).cast(field.type) for field in arrow]
         yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
@@ -98,7 +97,7 @@ def _offsets(log: Backend, requested: AbstractSet[str]) -> Iterator[Row]:
         layouts = log.layouts()
         if layouts.layout.epoch <= layout.epoch:
             break
-        # Partitions were added meanwhile, or earlier, and a broker has stale metadata.
+        # The read of the end offsets lacks partitions that were added.
         layout = layouts.layout
     for partition, bounds in enumerate(result):
         row = log.topic, partition, bounds.start_offset, bounds.end_offset, layout.epoch, layout.log_id

@@ -1,7 +1,7 @@
 """`append_if_unchanged`: append the rows whose keys are unchanged, and return the other rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +18,7 @@ from spark_cas.core.errors import (
     SchemaError,
 )
 from spark_cas.core.guarantee import REQUIRED
+from spark_cas.core.plan import BY_KEY
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.log.open import open_log
@@ -28,7 +29,7 @@ from spark_cas.spark.reading.pinned_bounds import PinnedBounds, PinnedLog
 from spark_cas.spark.schema import RECORDS, mark_of
 from spark_cas.spark.setup import own_errors
 from spark_cas.spark.writing.end_markers import without_end_markers
-from spark_cas.spark.writing.route import route
+from spark_cas.spark.writing.route import route_rows
 from spark_cas.spark.writing.verify import HASHED, hashing
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def append_if_unchanged(
         LayoutChangedError, TruncatedError, UnknownOutcomeError: As for any write.
     """
     if by != "key":
-        raise OptionError("append_if_unchanged takes by='key', and was given something else.")
+        raise OptionError("append_if_unchanged takes only by='key'.")
     if COLUMN not in df.columns or df.schema[COLUMN].dataType != LongType():
         raise SchemaError(
             f"append_if_unchanged needs a column {COLUMN} (bigint): the offset below which the caller has read the "
@@ -114,20 +115,20 @@ class _Rounds:
     """One call: rounds that check and append rows, until all rows that hold are appended."""
 
     def __init__(self, df: "DataFrame", options: Mapping[str, str]) -> None:
-        requested = parse_route(options)
-        ours = _OURS if requested.whole else _OURS | {"atomic"}
+        request = parse_route(options)
+        ours = _OURS if request.whole else _OURS | {"atomic"}
         used = sorted(name for name in options if name.lower() in ours)
         if used:
             raise OptionError(f"append_if_unchanged decides on option {used[0]} itself. Leave it out.")
-        self._job = requested.job or fresh_job_name()
-        self._whole = requested.whole
+        self._job = request.job or fresh_job_name()
+        self._whole = request.whole
         self._options = options
-        self._spec = requested.spec
-        self._reading = dict(requested.reading)
+        self._request = replace(request, compare=BY_KEY, idempotence=REQUIRED, atomic=True, whole=False)
+        self._reading = dict(request.reading)
         self._spark = df.sparkSession
         self._first: PinnedBounds | None = None
         # Checks, appends and results must use the same rows, so the routed rows are computed once (below).
-        routed = route(df, self._writing(0))
+        routed = route_rows(df, self._request, has_columns=True)
         self._layout = _layout_of(routed)
         mark = mark_of(routed.schema)
         if mark is not None and mark.partitioner is not None:
@@ -170,10 +171,11 @@ class _Rounds:
             if refusal is not None:
                 raise refusal
 
-    def _writing(self, number: int, atomic: str = ATOMIC_PARTITION) -> dict[str, str]:
+    def _writing(self, number: int) -> dict[str, str]:
         values = _without(self._options, "job", "atomic")
         job = {"job": f"{self._job}.unchanged.{number}", "roundOf": self._job, "idempotence": REQUIRED}
-        return {**values, **job, "compare": "key", "expectedOffsets": "none", "atomic": atomic}
+        atomic = ATOMIC_LOAD if self._whole else ATOMIC_PARTITION
+        return {**values, **job, "compare": BY_KEY, "expectedOffsets": "none", "atomic": atomic}
 
     def _done(self) -> tuple[dict[int, _Piece], int]:
         """Return the rows that the rounds of this job have appended, by partition, and the next round's number."""
@@ -239,7 +241,7 @@ class _Rounds:
         self._first = first = self._first or at
         if is_remote():
             return below  # Only the server may reach the log. Its append rejects such rows.
-        with open_log(self._spec) as log:
+        with open_log(self._request.spec) as log:
             for partition in lowest:
                 piece = done.get(partition)
                 end = piece.base_offset if piece else at.bounds[partition].end_offset
@@ -254,13 +256,13 @@ class _Rounds:
         """Append rows that hold. Return the error if another writer has changed one of their keys."""
         if rows.isEmpty():
             return None
-        options = self._writing(number, ATOMIC_LOAD if self._whole else ATOMIC_PARTITION)
-        routed = route(rows, options, by="partition")
+        request = replace(self._request, atomic=not self._whole, whole=self._whole)
+        routed = route_rows(rows, request, "partition", has_columns=True)
         if _layout_of(routed) != self._layout:
             raise self._layout_changed()
         try:
             with own_errors():
-                routed.write.format("conditional-log").mode("append").options(**options).save()
+                routed.write.format("conditional-log").mode("append").options(**self._writing(number)).save()
         except ConflictError as conflict:
             return conflict
         return None
@@ -284,7 +286,7 @@ class _Rounds:
             if any(piece.base_offset < threshold for threshold in log.at.thresholds[partition].values()):
                 raise self._layout_changed()
         holding = self._holding(self._judged(log, done)).where(sf.col("partition").isin(*done))
-        routed = route(holding, self._writing(0), by="partition")
+        routed = route_rows(holding, self._request, "partition", has_columns=True)
         hashed = without_end_markers(routed).mapInArrow(hashing(len(log.at.bounds)), HASHED).collect()
         result = {row.partition: (row.rows, row.digest) for row in hashed}
         for partition, piece in sorted(done.items()):

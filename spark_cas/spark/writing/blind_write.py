@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import (
     ConditionalLogError,
     JobMismatchError,
@@ -25,8 +24,7 @@ from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.at_least_once import load_blind
 from spark_cas.log.load.cancelling import TaskRun
-from spark_cas.log.open import AnySpec
-from spark_cas.options.parse import WriteOptions
+from spark_cas.options.request import WriteRequest
 from spark_cas.spark.arrow_rows import by_partition
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.schema import EndMarkers, Mark
@@ -40,17 +38,16 @@ from spark_cas.spark.writing.stop_others import for_last_requests, stop_others
 class BlindTask:
     """The values that a task needs, the same for each attempt."""
 
-    spec: AnySpec
+    request: WriteRequest
+    """The request, with limits that include those of the log."""
     layout: Layout
     run: str
     """The id of this write."""
     began_ms: int
     """When the driver planned the run, milliseconds since 1970."""
-    limits: ChunkLimits
     guarantee: str
     end_markers: EndMarkers
     """The end markers of the rows."""
-    report: str | None
     partitioner: Partitioner | None = None
     """The partitioner with which tasks assign rows to partitions; None if the rows have a column ``partition``."""
     in_any_task: bool = False
@@ -59,9 +56,8 @@ class BlindTask:
 
 def plan_blind_write(
     log: Backend,
-    options: WriteOptions,
+    request: WriteRequest,
     layout: Layout,
-    limits: ChunkLimits,
     guarantee: str,
     *,
     mark: Mark | None,
@@ -72,20 +68,18 @@ def plan_blind_write(
     Raises JobMismatchError if the job was begun as exactly-once, because its rows would be appended again. Raises
     StorageError if the registry, which has that information, cannot be read.
     """
-    if options.job is not None:
-        _refuse_begun(log, options.job, guarantee)
+    if request.job is not None:
+        _refuse_begun(log, request.job, guarantee)
     run, now_ms = uuid.uuid4().hex, clock.now_ms()
     task = BlindTask(
-        options.spec,
+        request,
         layout,
         run,
         now_ms,
-        limits,
         guarantee,
         end_markers=mark.end_markers if mark else "none",
-        report=options.report,
         partitioner=partitioner,
-        in_any_task=options.idempotence == OFF and mark is None,
+        in_any_task=request.idempotence == OFF and mark is None,
     )
     return BlindWriter(task)
 
@@ -101,20 +95,20 @@ class BlindWriter(DataSourceArrowWriter):
         """Append the rows of one task, and return its report, as `attempted` does."""
         task = self.task
         run = TaskRun(task.run, task.began_ms)
-        cancel = partial(stop_others, task.spec, task.layout.log_id, task.run)
+        cancel = partial(stop_others, task.request.spec, task.layout.log_id, task.run)
         partitions = task.layout.partitions
         pairs = by_partition(task_rows(iterator, partitions, task.end_markers), partitions, task.partitioner)
         return attempted(pairs, partial(self._append, run), run=run, cancel=cancel)
 
     def _append(self, run: TaskRun, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
         task = self.task
-        with planned_log(task.spec, task.layout.log_id, appending=True) as log:
+        with planned_log(task.request.spec, task.layout.log_id, appending=True) as log:
             results = load_blind(
                 log,
                 task.layout,
                 pairs,
                 task=f"{task.run}/{task_number()}",
-                limits=task.limits,
+                limits=task.request.limits,
                 guarantee=task.guarantee,
                 run=run,
             )
@@ -131,10 +125,10 @@ class BlindWriter(DataSourceArrowWriter):
             advice = "Appended rows stay, also those of failed task attempts. Write only the rows that are missing."
             raise refusal.with_message(f"{refusal.message} {advice}", appended_rows=rows) from None
         results = [result for report in reports for result in report.results]
-        if self.task.report is not None:
+        if self.task.request.report is not None:
             layout, now_ms = self.task.layout, clock.now_ms()
             partitions = tuple(sorted(results, key=lambda result: result.progress.partition))
-            put_report(self.task.report, Completion("", layout.log_id, layout.epoch, partitions, now_ms))
+            put_report(self.task.request.report, Completion("", layout.log_id, layout.epoch, partitions, now_ms))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the cancellation. The appended rows stay."""
@@ -142,19 +136,19 @@ class BlindWriter(DataSourceArrowWriter):
 
     def _end(self, messages: list[WriterCommitMessage | None]) -> None:
         if is_rejected(messages):
-            spec = for_last_requests(self.task.spec)
+            spec = for_last_requests(self.task.request.spec)
             with suppress(ConditionalLogError), planned_log(spec, self.task.layout.log_id) as log:
                 log.remove_cancelled(self.task.run)
 
 
-def refuse_conditions(options: WriteOptions, schema: StructType, guarantee: str) -> None:
+def refuse_conditions(request: WriteRequest, schema: StructType, guarantee: str) -> None:
     """Raise OptionError if a write has a condition that it cannot ensure with this guarantee."""
     result = {
-        f"compare={options.compare}": options.compare == BY_KEY,
-        "atomic=true": options.atomic,
-        "atomic=load": options.whole,
+        f"compare={request.compare}": request.compare == BY_KEY,
+        "atomic=true": request.atomic,
+        "atomic=load": request.whole,
         f"the column {COLUMN}": COLUMN in schema.fieldNames(),
-        f"expectedOffsets={options.expected_offsets.mode}": options.expected_offsets.mode != "none",
+        f"expectedOffsets={request.expected_offsets.mode}": request.expected_offsets.mode != "none",
     }
     expected = [name for name, is_there in result.items() if is_there]
     if expected:

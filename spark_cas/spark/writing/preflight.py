@@ -10,7 +10,7 @@ from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Placement
 from spark_cas.core.plan import BY_KEY, BY_PARTITION, Layout
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.placing import placement_on, recorded_partitioner
-from spark_cas.options.parse import WriteOptions
+from spark_cas.options.request import WriteRequest
 from spark_cas.spark.schema import Mark
 
 
@@ -18,12 +18,12 @@ class LogSettingsWarning(UserWarning):
     """A setting of the log weakens a guarantee. It is shown with the warnings of Spark's planner."""
 
 
-def placement_of(options: WriteOptions, mark: Mark | None) -> Placement | None:
+def placement_of(request: WriteRequest, mark: Mark | None) -> Placement | None:
     """Return how the rows of a write were assigned to partitions, or None if the caller assigned them.
 
     Raises OptionError if the write names another partitioner than `route` used.
     """
-    named, routed_by = options.partitioner, mark.partitioner if mark else None
+    named, routed_by = request.partitioner, mark.partitioner if mark else None
     placed_by = routed_by or named
     if placed_by is None:
         return None
@@ -36,16 +36,16 @@ def placement_of(options: WriteOptions, mark: Mark | None) -> Placement | None:
     return Placement(placed_by, named=named is not None or placed_by != DEFAULT_PARTITIONER)
 
 
-def placement_by_key(log: Backend, options: WriteOptions) -> Placement:
+def placement_by_key(log: Backend, request: WriteRequest) -> Placement:
     """Return how the tasks of a write assign rows to partitions, if the frame has no column ``partition``.
 
     Raises OptionError if the option names another partitioner than the log has.
     """
     try:
-        recorded = recorded_partitioner(log, options.idempotence)
+        recorded = recorded_partitioner(log, request.idempotence)
     except LogNotFoundError:
         recorded = None
-    return placement_on(recorded, options.partitioner)
+    return placement_on(recorded, request.partitioner)
 
 
 def preflight_limits(
@@ -73,7 +73,7 @@ def preflight_limits(
 
 
 def require_layout(
-    log: Backend, options: WriteOptions, mark: Mark | None, placement: Placement | None = None
+    log: Backend, request: WriteRequest, mark: Mark | None, placement: Placement | None = None
 ) -> Layout:
     """Return the layout of the log, or create a missing log, and check the frame against the layout.
 
@@ -84,19 +84,19 @@ def require_layout(
     """
     try:
         # A frame that was routed for an existing log never creates one.
-        made = options.new_partitions is None or (mark is not None and mark.layout_epoch is not None)
+        made = request.new_partitions is None or (mark is not None and mark.layout_epoch is not None)
         layout = log.layout() if made else log.layout_now()
     except LogNotFoundError:
-        if options.new_partitions is None:
+        if request.new_partitions is None:
             raise LogNotFoundError(
-                f"there is no log at {options.spec.url} yet. Give option('partitions', <count>) to create it, or "
+                f"there is no log at {request.spec.url} yet. Give option('partitions', <count>) to create it, or "
                 f"fix the path or the name of the topic."
             ) from None
         if mark is not None:
-            mark.require_new(options.new_partitions)
-        options.expected_offsets.resolve((0,) * options.new_partitions)
-        layout = log.create(options.new_partitions, placement.partitioner if placement else DEFAULT_PARTITIONER)
-    require_count(log, options.partitions, layout.partitions)
+            mark.require_new(request.new_partitions)
+        request.expected_offsets.resolve((0,) * request.new_partitions)
+        layout = log.create(request.new_partitions, placement.partitioner if placement else DEFAULT_PARTITIONER)
+    require_count(log, request.partitions, layout.partitions)
     if mark is not None:
         mark.require(layout)
     return layout

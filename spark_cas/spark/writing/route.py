@@ -13,15 +13,16 @@ from pyspark.sql.utils import is_remote
 from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, StorageError
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, known_partitioner
-from spark_cas.core.plan import EarlierRows
+from spark_cas.core.plan import BY_KEY, EarlierRows
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.open import open_log
-from spark_cas.options.parse import RouteOptions, parse_route
+from spark_cas.options.parse import parse_route
+from spark_cas.options.request import WriteRequest
 from spark_cas.options.several_topics import MOST_TOPICS, names_no_topic, of_topic, parsed_by_topic
 from spark_cas.spark.jvm import java_session, jvm_of
-from spark_cas.spark.schema import EndMarkers, Mark, metadata_of_topics
+from spark_cas.spark.schema import EndMarkers, Mark, check_record_types, metadata_of_topics
 from spark_cas.spark.setup import collected, has_run, record_run, warn_of_idle_timeout
 from spark_cas.spark.versions import to_numbered_tasks
 from spark_cas.spark.writing.end_markers import (
@@ -85,7 +86,7 @@ def route(
 
     Raises:
         OptionError: An option is invalid, or differs from the log.
-        SchemaError: The frame lacks the column ``key`` or ``partition``, or it has the wrong type.
+        SchemaError: The frame lacks the column ``key`` or ``partition``, or a column has the wrong type.
         LogNotFoundError: The log is missing, and the options have no partition count.
         InputChangedError: The frame is empty, but the job has appended rows before an expansion.
         SparkSetupError: Spark's workers run a Python without spark_cas.
@@ -94,12 +95,15 @@ def route(
     values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     names = {name.lower() for name in df.columns}
     has_columns = all(isinstance(each, str) and each.lower() in names for each in order_by)
-    return route_rows(df, values, by, order_by, has_columns=has_columns)
+    as_text = {name: str(value) for name, value in values.items()}
+    if names_no_topic(as_text) and "topic" in df.columns:
+        return _routed_to_topics(df, as_text, by, order_by, has_columns=has_columns)
+    return route_rows(df, parse_route(as_text), by, order_by, has_columns=has_columns)
 
 
 def route_rows(
     df: "DataFrame",
-    write_options: Mapping[str, str | float],
+    request: WriteRequest,
     by: str = "key",
     order_by: "Sequence[str | Column]" = (),
     *,
@@ -109,7 +113,7 @@ def route_rows(
 
     Args:
         df: The rows to write.
-        write_options: The options of the write.
+        request: The write.
         by: ``"key"`` or ``"partition"``.
         order_by: As for `route`.
         has_columns: Whether ``order_by`` has only columns of ``df``, apart from ``asc`` and ``desc``. Otherwise the
@@ -119,24 +123,19 @@ def route_rows(
         ConditionalLogError: The errors of `route`.
     """
     _make_active(df.sparkSession)
-    warn_of_idle_timeout(df.sparkSession)
-    as_text = {name: str(value) for name, value in write_options.items()}
-    if names_no_topic(as_text) and "topic" in df.columns:
-        return _routed_to_topics(df, as_text, by, order_by, has_columns=has_columns)
-    options = parse_route(as_text)
+    check_record_types(df.schema)
     if df.isStreaming and order_by:
         raise OptionError(
-            "Spark sorts no stream, and route was given order_by. Leave it out; the write's option orderBy sorts "
-            "each batch within its partitions."
+            "route cannot sort a stream by order_by. Remove order_by, and use the write's option orderBy, which "
+            "sorts each batch within its partitions."
         )
-    mark = _layout_mark(df.sparkSession, options, by)
-    in_one_task = options.whole and options.spec.has_brokers
+    mark = _layout_mark(df.sparkSession, request, by)
     if df.isStreaming:
-        mark = replace(mark, end_markers="batch" if in_one_task else "none")
+        mark = replace(mark, end_markers="batch" if request.in_one_task else "none")
     else:
-        _require_columns(options, has_columns=has_columns)
-        markers: EndMarkers = ("load" if in_one_task else "partition") if has_columns else "none"
-        earlier_rows = () if COLUMN in df.columns else _earlier_rows(options, mark)
+        _require_columns(request, has_columns=has_columns)
+        markers: EndMarkers = ("load" if request.in_one_task else "partition") if has_columns else "none"
+        earlier_rows = () if COLUMN in df.columns else _earlier_rows(request, mark)
         mark = replace(mark, end_markers=markers, sorted=True, earlier=earlier_rows)
     remaining = without_end_markers(df)
     try:
@@ -152,8 +151,8 @@ def route_rows(
         rows = to_numbered_tasks(_marked(placed, mark), mark.partitions, sf.col("partition"))
         if df.isStreaming:
             # A second mark, because Python's rows have no metadata.
-            return _marked(sealed(rows), mark) if in_one_task else rows
-        order = _total_order(placed, order_by, by_key=options.by_key, markers_last=has_markers)
+            return _marked(sealed(rows), mark) if request.in_one_task else rows
+        order = _total_order(placed, order_by, by_key=request.compare == BY_KEY, markers_last=has_markers)
         rows = rows.sortWithinPartitions(*order)
         return _marked(with_positions(rows), mark) if mark.end_markers == "load" else rows
     except AnalysisException as error:
@@ -173,6 +172,8 @@ def _routed_to_topics(
 
     Raises the errors of `route`.
     """
+    _make_active(df.sparkSession)
+    check_record_types(df.schema)
     if df.isStreaming:
         raise OptionError("a stream is written to one topic. Set option topic, or write it within foreachBatch.")
     if not has_columns:
@@ -181,10 +182,10 @@ def _routed_to_topics(
             "appended. Add a column for the expression first, and name it."
         )
     rows = without_end_markers(df)
-    options = parsed_by_topic(settings, _topics_in(rows), parse_route)
-    if len({each.by_key for each in options.values()}) > 1:
+    requests = parsed_by_topic(settings, _topics_in(rows), parse_route)
+    if len({each.compare for each in requests.values()}) > 1:
         raise OptionError("option compare differs between the topics by the defaults of the logs. Set it for all.")
-    marks = {topic: _mark_of_topic(rows.sparkSession, topic, each, by) for topic, each in options.items()}
+    marks = {topic: _mark_of_topic(rows.sparkSession, topic, each, by) for topic, each in requests.items()}
     if not marks:
         empty = rows.withColumn("partition", sf.lit(None).cast(IntegerType()))
         return empty.withMetadata("partition", metadata_of_topics(marks))
@@ -195,7 +196,7 @@ def _routed_to_topics(
     # The partition of an end marker is negative. Of a row it can be null, which the write rejects.
     partition = sf.coalesce(sf.col("partition"), sf.lit(0))
     task = _of_topic(ends) - _of_topic(counts) + sf.pmod(partition, _of_topic(counts))
-    by_key = any(each.by_key for each in options.values())
+    by_key = any(each.compare == BY_KEY for each in requests.values())
     order = _total_order(placed, order_by, by_key=by_key, markers_last=True)
     return to_numbered_tasks(placed, sum(counts.values()), task).sortWithinPartitions(*order)
 
@@ -224,15 +225,15 @@ def _of_topic(numbers: Mapping[str, int]) -> "Column":
     return sf.create_map(*(sf.lit(each) for entry in numbers.items() for each in entry))[_topic()]
 
 
-def _mark_of_topic(spark: "SparkSession", topic: str, options: RouteOptions, by: str) -> Mark:
+def _mark_of_topic(spark: "SparkSession", topic: str, request: WriteRequest, by: str) -> Mark:
     with of_topic(topic):
-        mark = _layout_mark(spark, options, by)
-        if _earlier_rows(options, mark):
+        mark = _layout_mark(spark, request, by)
+        if _earlier_rows(request, mark):
             raise OptionError(
-                f"partitions were added to the topic after job {options.job!r} had appended rows. A load without "
+                f"partitions were added to the topic after job {request.job!r} had appended rows. A load without "
                 f"option topic cannot resume this job. Nothing was appended now. For each topic, filter the rows by "
                 f"the column topic, and route and write them with option topic under the same job name.",
-                job=options.job,
+                job=request.job,
             )
     return replace(mark, end_markers="partition", sorted=True)
 
@@ -249,8 +250,8 @@ def _partition_in_topic(df: "DataFrame", marks: Mapping[str, Mark], by: str) -> 
     return sf.coalesce(*columns)
 
 
-def _require_columns(options: RouteOptions, *, has_columns: bool) -> None:
-    if not has_columns and (options.atomic or (options.whole and options.spec.has_brokers)):
+def _require_columns(request: WriteRequest, *, has_columns: bool) -> None:
+    if not has_columns and (request.atomic or request.in_one_task):
         raise OptionError(
             "with this option atomic, route(order_by=...) takes only names of columns of the DataFrame. Nothing was "
             "appended. Add a column for the expression first, and name it."
@@ -262,7 +263,7 @@ def _marked(df: "DataFrame", mark: Mark) -> "DataFrame":
 
 
 def _make_active(spark: "SparkSession") -> None:
-    """Make a session the active one of this thread, so that the thread can write.
+    """Make a session the active one of this thread, so that the thread can write, and check its idle timeout.
 
     Spark 4.2 finds a Python data sink only through the active session of the thread. Python threads other than the
     main one have none. Spark's own `createDataFrame` sets it in the same way.
@@ -271,66 +272,67 @@ def _make_active(spark: "SparkSession") -> None:
     # Spark Connect has no JVM here, and does not need this.
     if jvm is not None:
         jvm.SparkSession.setActiveSession(java_session(spark))
+    warn_of_idle_timeout(spark)
 
 
-def _earlier_rows(options: RouteOptions, mark: Mark) -> tuple[EarlierRows, ...]:
+def _earlier_rows(request: WriteRequest, mark: Mark) -> tuple[EarlierRows, ...]:
     """Return the rows that the job appended before partitions were added.
 
     On Spark Connect the result is empty, because only the server may be able to reach the log.
     """
-    if options.job is None or options.by_key or mark.layout_epoch is None or is_remote():
+    if request.job is None or request.compare == BY_KEY or mark.layout_epoch is None or is_remote():
         return ()
-    with open_log(options.spec) as log:
+    with open_log(request.spec) as log:
         try:
-            return earlier_rows(log, options.job)
+            return earlier_rows(log, request.job)
         except StorageError:
-            if options.idempotence == REQUIRED:
+            if request.idempotence == REQUIRED:
                 raise
             # The write reads the registry itself, and fails if it needs it and may not read it.
             return ()
 
 
-def _layout_mark(spark: "SparkSession", options: RouteOptions, by: str) -> Mark:
+def _layout_mark(spark: "SparkSession", request: WriteRequest, by: str) -> Mark:
     """Return the layout of the log and, for rows that are assigned by key, the partitioner.
 
     Raises LogNotFoundError; OptionError if an option names another partition count or partitioner than the log has.
     """
     try:
-        partitions, epoch, recorded = _layout(spark, options, by)
+        partitions, epoch, recorded = _layout(spark, request, by)
     except LogNotFoundError as absent:
-        if options.new_partitions is None:
+        if request.new_partitions is None:
             raise LogNotFoundError(
-                f"{absent.message} Without it route cannot know the partition count: give route the options of the "
-                f"write, with 'partitions' in them, or fix the path or the name of the topic."
+                f"{absent.message} Nothing was appended. To create the log, give route the options of the write with "
+                f"'partitions', or a bulk load --partitions."
             ) from None
-        partitions, epoch, recorded = options.new_partitions, None, None
-    if epoch is not None and options.partitions not in (None, partitions) and not is_remote():
+        partitions, epoch, recorded = request.new_partitions, None, None
+    if epoch is not None and request.partitions not in (None, partitions) and not is_remote():
         # On Spark Connect only the server may reach the log. There the write checks this.
-        with open_log(options.spec) as log:
-            require_count(log, options.partitions, partitions)
+        with open_log(request.spec) as log:
+            require_count(log, request.partitions, partitions)
     if by != "key":
         return Mark(partitions, epoch)
-    return Mark(partitions, epoch, partitioner=placement_on(recorded, options.partitioner).partitioner)
+    return Mark(partitions, epoch, partitioner=placement_on(recorded, request.partitioner).partitioner)
 
 
 _LogLayout = tuple[int, int, Partitioner | None]
 """Partition count, layout epoch, and the recorded partitioner if the rows are assigned by key."""
 
 
-def _layout(spark: "SparkSession", options: RouteOptions, by: str) -> _LogLayout:
+def _layout(spark: "SparkSession", request: WriteRequest, by: str) -> _LogLayout:
     """Read the layout of the log. Raises LogNotFoundError.
 
     This process reads it once the planner of the session has run spark_cas. If tasks have not run it yet, a Spark job
     reads it as well. Such a job takes longer, but detects a wrong setup of the workers.
     """
     if has_run(spark, in_tasks=False):
-        with open_log(options.spec) as log:
-            layout = log.layout() if options.new_partitions is None else log.layout_now()
-            recorded = recorded_partitioner(log, options.idempotence) if by == "key" else None
+        with open_log(request.spec) as log:
+            layout = log.layout() if request.new_partitions is None else log.layout_now()
+            recorded = recorded_partitioner(log, request.idempotence) if by == "key" else None
         if has_run(spark, in_tasks=True):
             return layout.partitions, layout.epoch, recorded
     try:
-        result = _layout_through(spark, options, by)
+        result = _layout_through(spark, request, by)
     except LogNotFoundError:
         record_run(spark, in_tasks=False)
         raise
@@ -338,18 +340,18 @@ def _layout(spark: "SparkSession", options: RouteOptions, by: str) -> _LogLayout
     return result
 
 
-def _layout_through(spark: "SparkSession", options: RouteOptions, by: str) -> _LogLayout:
+def _layout_through(spark: "SparkSession", request: WriteRequest, by: str) -> _LogLayout:
     """Read the layout with a Spark job, because on Spark Connect only the server may be able to reach the log.
 
     Raises SparkSetupError, and the errors of `_layout`.
     """
-    reader = spark.read.format("conditional-log").options(**dict(options.reading)).option("view", "offsets")
+    reader = spark.read.format("conditional-log").options(**dict(request.reading)).option("view", "offsets")
     # Spark passes a schema to the reader, which then reads no more than these columns. It passes no selection.
     schema = "layout_epoch int, partitioner string" if by == "key" else "layout_epoch int"
     try:
         result = collected(reader.schema(schema), spark)
     except StorageError:
-        if by != "key" or options.idempotence == REQUIRED:
+        if by != "key" or request.idempotence == REQUIRED:
             raise
         # A write that does not require exactly-once needs no registry, as in `recorded_partitioner`.
         result = collected(reader.schema("layout_epoch int"), spark)
@@ -370,7 +372,7 @@ def _partition_of_row(df: "DataFrame", partitions: int, by: str, partitioner: Pa
     if by == "partition":
         _require_column(df, "partition", IntegerType())
         return sf.col("partition")
-    raise OptionError("route takes by='key' or by='partition', and was given something else.")
+    raise OptionError("route takes only by='key' or by='partition'.")
 
 
 def _require_column(df: "DataFrame", name: str, *kinds: DataType) -> None:

@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConditionalLogError, ConflictError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.load_locks import LoadLock
@@ -35,8 +34,8 @@ from spark_cas.log.load.atomic_load import abort_group, aborted, is_committed, w
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.load.spool import Spool
-from spark_cas.log.open import AnySpec, answered_before, for_one_transaction
-from spark_cas.options.parse import LOCK_WAIT_TIMEOUT_MS, WriteOptions
+from spark_cas.log.open import answered_before, for_one_transaction
+from spark_cas.options.request import LOCK_WAIT_TIMEOUT_MS, WriteRequest
 from spark_cas.spark.arrow_rows import by_partition
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.schema import EndMarkers, check_write_schema, refuse_claims
@@ -60,25 +59,19 @@ _NOTHING_EXPECTED = ExpectedOffsets("none")
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """The options of a stream that a commit needs."""
+    """The values that a commit needs.
 
-    spec: AnySpec
-    job: str | None
-    """None if the options name no job. Then the id of the query is the job, which only its tasks know."""
-    expected_offsets: ExpectedOffsets
-    whole: bool
-    """Whether the rows of a batch become visible in all partitions in one step."""
+    If the options name no job, the id of the query is the job, which only its tasks know.
+    """
+
+    request: WriteRequest
     placement: Placement | None
     """How the rows were assigned to partitions. None in a sink that only commits, or if the caller assigned them."""
 
-    @property
-    def in_one_task(self) -> bool:
-        """Whether one task has all rows of a batch, and commits them itself."""
-        return self.whole and self.spec.has_brokers
-
     def plan_in(self, log: Backend, job: str, partition: int = 0) -> Plan:
         """Return the plan of the stream under this job name. Raises the errors of `begin_stream`."""
-        return begin_stream(log, job, self.expected_offsets, partition, whole=self.whole, placement=self.placement)
+        expected, whole = self.request.expected_offsets, self.request.whole
+        return begin_stream(log, job, expected, partition, whole=whole, placement=self.placement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +83,12 @@ class BatchTask(Sink):
     """None if the options name no job."""
     ledger: tuple[Progress, ...]
     """The ledger entries of the stream before the batch (`ledger_before`), if the options name a job."""
-    batch_id: int | None
-    """The option batchId of a write in ``foreachBatch``. None if the tasks read the id from Spark."""
     run: str | None
     """The id of this write in ``foreachBatch``. None if the tasks read the run of the query from Spark."""
     order_by: tuple[str, ...] | None
     """The columns to sort by. Empty if the rows already have a fixed order, None if they have none."""
     end_markers: EndMarkers
     """The end markers of the rows."""
-    limits: ChunkLimits
-    fenced_retry_wait_ms: int
 
     def plan_in(self, log: Backend, job: str, partition: int = 0) -> Plan:
         """Return the plan from the driver, or else as `Sink.plan_in` does."""
@@ -118,19 +107,19 @@ class BatchReport(TaskReport):
     """The commit group of the appended rows; empty if there is none."""
 
 
-def plan_stream_write(options: WriteOptions, schema: StructType) -> "StreamWriter":
+def plan_stream_write(request: WriteRequest, schema: StructType) -> "StreamWriter":
     """Return the writer of a query's micro-batch, after all checks that are possible before tasks run.
 
     For a process that only commits, this skips the checks and the plan. They were done for the writer of the tasks.
     """
     # This runs for each batch. The brokers were almost always reached for the previous one.
-    options = replace(options, spec=answered_before(options.spec))
-    return StreamWriter(_sink(options) if only_commits() else _task(options, schema, run=None))
+    request = replace(request, spec=answered_before(request.spec))
+    return StreamWriter(Sink(request, placement=None) if only_commits() else _task(request, schema, run=None))
 
 
-def plan_batch_write(options: WriteOptions, schema: StructType) -> "BatchWriter":
+def plan_batch_write(request: WriteRequest, schema: StructType) -> "BatchWriter":
     """Return the writer of one batch in ``foreachBatch``, after the same checks."""
-    return BatchWriter(_task(options, schema, run=uuid.uuid4().hex))
+    return BatchWriter(_task(request, schema, run=uuid.uuid4().hex))
 
 
 @called_by_spark
@@ -186,48 +175,38 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort an atomic batch. Rows of other batches stay, and a replay resumes after them."""
-        _abort(self.task, messages, self.task.batch_id)
+        _abort(self.task, messages, self.task.request.batch_id)
 
 
-def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTask:
-    mark = check_write_schema(schema, routed=options.routed, on_brokers=options.spec.has_brokers)
+def _task(request: WriteRequest, schema: StructType, run: str | None) -> BatchTask:
+    mark = check_write_schema(schema, routed=request.routed, on_brokers=request.spec.has_brokers)
     if mark is not None:
         # `route` has already reached the log.
-        options = replace(options, spec=answered_before(options.spec))
+        request = replace(request, spec=answered_before(request.spec))
         mark.require_whole()
     refuse_claims(schema, "a micro-batch has no offsets that its query could know. Drop the column.")
     markers: EndMarkers = mark.end_markers if mark else "none"
-    require_markers(markers, in_one_task=options.whole and options.spec.has_brokers)
-    placement = placement_of(options, mark)
-    with open_here(options.spec) as log:
-        layout = require_layout(log, options, mark, placement)
+    require_markers(markers, in_one_task=request.in_one_task)
+    placement = placement_of(request, mark)
+    with open_here(request.spec) as log:
+        layout = require_layout(log, request, mark, placement)
         # A writer is created for each batch. A named stream that has begun does not repeat warnings.
-        begun = options.job is not None and log.plan(options.job) is not None
-        limits, _ = preflight_limits(log, options.limits, begun=begun, placement=placement)
-        job, wanted = options.job, options.expected_offsets
-        plan = None if job is None else begin_stream(log, job, wanted, whole=options.whole, placement=placement)
+        begun = request.job is not None and log.plan(request.job) is not None
+        limits, _ = preflight_limits(log, request.limits, begun=begun, placement=placement)
+        job, wanted = request.job, request.expected_offsets
+        plan = None if job is None else begin_stream(log, job, wanted, whole=request.whole, placement=placement)
         # Read once for all tasks, and before they run, because the read waits for their transactions.
         ledger = () if plan is None else ledger_before(log, plan)
     return BatchTask(
-        spec=options.spec,
-        job=options.job,
-        expected_offsets=options.expected_offsets,
-        whole=options.whole,
+        request=replace(request, limits=limits),
         placement=placement,
         layout=layout,
         plan=plan,
         ledger=ledger,
-        batch_id=options.batch_id,
         run=run,
-        order_by=options.order_by or (() if mark is not None and mark.sorted else None),
+        order_by=request.order_by or (() if mark is not None and mark.sorted else None),
         end_markers=markers,
-        limits=limits,
-        fenced_retry_wait_ms=options.fenced_retry_wait_ms,
     )
-
-
-def _sink(options: WriteOptions) -> Sink:
-    return Sink(options.spec, options.job, options.expected_offsets, options.whole, placement=None)
 
 
 def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
@@ -247,11 +226,11 @@ def _append(task: BatchTask, job: str, batch: Batch, pairs: Iterator[tuple[int, 
     if first is None:
         return BatchReport(job=job, batch=batch, run=run)
     rows = chain([first], pairs)
-    if task.in_one_task:
+    if task.request.in_one_task:
         return _append_in_one_transaction(task, job, batch, rows)
-    with planned_log(task.spec, task.layout.log_id, appending=True) as log:
+    with planned_log(task.request.spec, task.layout.log_id, appending=True) as log:
         plan = task.plan_in(log, job, first[0])
-        if task.whole and not is_committed(log, with_group(log, plan, batch.id)):
+        if task.request.whole and not is_committed(log, with_group(log, plan, batch.id)):
             # Otherwise two batches could wait for each other. The first task obtains it for the whole batch.
             applicant = Applicant(job, run, wait_seconds=LOCK_WAIT_TIMEOUT_MS / 1000, batch_id=batch.id)
             acquire_lock(log, applicant, _NOTHING_EXPECTED, whole=True)
@@ -263,13 +242,14 @@ def _append(task: BatchTask, job: str, batch: Batch, pairs: Iterator[tuple[int, 
 def _append_in_one_transaction(
     task: BatchTask, job: str, batch: Batch, pairs: Iterable[tuple[int, pa.RecordBatch]]
 ) -> BatchReport:
-    with Spool(pairs) as rows, planned_log(for_one_transaction(task.spec, rows.bytes), task.layout.log_id) as log:
+    spec, log_id = task.request.spec, task.layout.log_id
+    with Spool(pairs) as rows, planned_log(for_one_transaction(spec, rows.bytes), log_id) as log:
         plan = with_group(log, task.plan_in(log, job), batch.id)
         results = in_one_transaction(
             log,
             plan,
             _loading(task, log, plan, batch, rows),
-            fenced_retry_wait_seconds=task.fenced_retry_wait_ms / 1000,
+            fenced_retry_wait_seconds=task.request.fenced_retry_wait_ms / 1000,
         )
     return BatchReport(results, job=job, batch=batch, run=_run(task, batch), group=plan.group)
 
@@ -284,11 +264,11 @@ def _loading(
         batch,
         rows,
         task=f"{_run(task, batch)}/{task_number()}",
-        limits=task.limits,
+        limits=task.request.limits,
         order_by=task.order_by,
         has_end=has_end(task.end_markers),
         ledger=task.ledger,
-        fenced_retry_wait_seconds=task.fenced_retry_wait_ms / 1000,
+        fenced_retry_wait_seconds=task.request.fenced_retry_wait_ms / 1000,
     )
 
 
@@ -298,8 +278,8 @@ def _run(task: BatchTask, batch: Batch) -> str:
 
 def _batch(task: BatchTask) -> Batch:
     # On Spark Connect, and in other threads than that of foreachBatch, Spark does not report the query of a write.
-    query = local_property(_QUERY_ID) or task.job
-    number = local_property(_BATCH_ID) if task.batch_id is None else task.batch_id
+    query = local_property(_QUERY_ID) or task.request.job
+    number = local_property(_BATCH_ID) if task.request.batch_id is None else task.request.batch_id
     if not query or number is None:
         msg = "Spark reports no streaming query to the task of a stream"
         raise TypeError(msg)
@@ -315,13 +295,13 @@ def _commit(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
         return
     results = [result for report in reports for result in report.results]
     groups = {report.group for report in reports if report.group}
-    with open_here(answered_before(sink.spec)) as log:
+    with open_here(answered_before(sink.request.spec)) as log:
         plan = sink.plan_in(log, reports[0].job)
         if len(groups) > 1:
             # If the group of a batch is aborted, its later tasks begin another group.
             raise aborted(replace(plan, group=min(groups)))
         complete_batch(log, replace(plan, group="".join(groups)), reports[0].batch, results)
-        held = None if sink.in_one_task or not groups else _lock(log, reports[0])
+        held = None if sink.request.in_one_task or not groups else _lock(log, reports[0])
         release_lock(log, held)
 
 
@@ -330,14 +310,14 @@ def _with_job_state(
 ) -> ConditionalLogError:
     """Return the error of the tasks with the state of the job in the log, if the log can be read."""
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
-    job = sink.job if isinstance(refusal, ConflictError) else None
+    job = sink.request.job if isinstance(refusal, ConflictError) else None
     with suppress(ConditionalLogError):
-        with open_here(answered_before(sink.spec)) as log:
+        with open_here(answered_before(sink.request.spec)) as log:
             plan = None if job is None else sink.plan_in(log, job)
             if plan is None and report is not None:
                 return refused_batch(log, report.job, report.batch, refusal)
         if plan is not None:
-            return with_job_state(sink.spec, plan, refusal, messages)
+            return with_job_state(sink.request.spec, plan, refusal, messages)
     return refusal
 
 
@@ -347,9 +327,9 @@ def _abort(sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id:
     If another run of the query has the lock, that run continues. A batch in one task was aborted by that task.
     """
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
-    if not sink.whole or sink.in_one_task or batch_id is None or report is None:
+    if not sink.request.whole or sink.request.in_one_task or batch_id is None or report is None:
         return
-    with suppress(ConditionalLogError), open_here(for_last_requests(answered_before(sink.spec))) as log:
+    with suppress(ConditionalLogError), open_here(for_last_requests(answered_before(sink.request.spec))) as log:
         held = _lock(log, report)
         if held is not None:
             abort_group(log, with_group(log, sink.plan_in(log, report.job), batch_id))

@@ -19,7 +19,7 @@ from spark_cas.spark.writing.blind_write import BlindWriter
 from spark_cas.spark.writing.end_markers import changed_after_route
 from spark_cas.spark.writing.end_of_stream import acknowledged
 from spark_cas.spark.writing.report import TaskReport, is_rejected, rank_of
-from spark_cas.spark.writing.write import CheckedWrite, ConditionalLogWriter, checked_write
+from spark_cas.spark.writing.write import CheckedWrite, ConditionalLogWriter, checked_write, warn_of_missing_job
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ def plan_topics(options: Mapping[str, str], schema: StructType) -> "TopicsWriter
             "the options name no topic, and the frame was not routed to the topics in its column topic. Nothing was "
             "appended. Use spark_cas.route(df, options) with the options of this write, or set option topic."
         )
-    parsed = parsed_by_topic(options, marks, parse_write)
-    if parsed.keys() != marks.keys():
+    requests = parsed_by_topic(options, marks, parse_write)
+    if requests.keys() != marks.keys():
         raise NotRoutedError(
-            f"option expectedOffsets names topic {min(parsed.keys() - marks.keys())}, to which the frame was not "
+            f"option expectedOffsets names topic {min(requests.keys() - marks.keys())}, to which the frame was not "
             f"routed. Nothing was appended. Use spark_cas.route(df, options) with the options of this write."
         )
     checked: dict[str, CheckedWrite | BlindWriter] = {}
     writers: dict[str, ConditionalLogWriter | BlindWriter] = {}
     try:
-        for topic, each in parsed.items():
+        for topic, each in requests.items():
             with of_topic(topic), checked_write(each, with_mark(schema, marks[topic])) as (log, write):
                 checked[topic] = write
                 if isinstance(write, CheckedWrite):
@@ -64,13 +64,14 @@ def plan_topics(options: Mapping[str, str], schema: StructType) -> "TopicsWriter
             if isinstance(write, BlindWriter):
                 writers[topic] = write
                 continue
-            with of_topic(topic), open_here(write.options.spec) as log:
+            with of_topic(topic), open_here(write.request.spec) as log:
                 writers[topic] = write.pin(log)
     except BaseException:
         for write in checked.values():
             if isinstance(write, CheckedWrite):
                 write.release()
         raise
+    warn_of_missing_job(*requests.values())
     return TopicsWriter(writers)
 
 

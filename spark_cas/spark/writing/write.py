@@ -1,5 +1,6 @@
 """The batch writer: planned once on the driver, run by each task, completed by the driver."""
 
+import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +13,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import (
     ConditionalLogError,
     InputError,
@@ -43,7 +43,7 @@ from spark_cas.log.load.planning import (
 from spark_cas.log.load.removed_rows import log_removed_rows
 from spark_cas.log.load.spool import Spool
 from spark_cas.log.open import AnySpec, answered_before, for_one_transaction
-from spark_cas.options.parse import WriteOptions
+from spark_cas.options.request import WriteRequest
 from spark_cas.spark.arrow_rows import by_partition
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.schema import EndMarkers, Mark, check_write_schema, refuse_claims
@@ -65,12 +65,15 @@ from spark_cas.spark.writing.report import (
 from spark_cas.spark.writing.stop_others import for_last_requests, stop_others
 from spark_cas.spark.writing.verify import hash_rows, require_same
 
+_LOG = logging.getLogger("spark_cas")
+
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
     """The values that a task needs, the same for each attempt."""
 
-    spec: AnySpec
+    request: WriteRequest
+    """The request, with limits that include those of the log."""
     plan: Plan
     run: str
     """The id of this write. It distinguishes a rerun of the job from a second task of this run."""
@@ -78,17 +81,12 @@ class WriteTask:
     """When the driver planned the run, milliseconds since 1970."""
     rows_before: tuple[int, ...] | None
     """The rows of the job in each partition before the run; empty if there were none, None if that is not known."""
-    limits: ChunkLimits
-    atomic: bool
-    fenced_retry_wait_ms: int
     completion: Completion | None
     """The completion of the job if it was complete before this write. Then nothing is appended."""
     end_markers: EndMarkers
     """The end markers of the rows."""
     lock: LoadLock | None
     """The lock that makes other loads wait for this one. None if it has no conditions on partitions."""
-    report: str | None = None
-    """The file for the result, or None."""
 
     @property
     def in_one_chunk(self) -> bool:
@@ -96,50 +94,45 @@ class WriteTask:
 
         This also applies to the rounds of `append_if_unchanged`, which find their rows by position.
         """
-        return self.atomic or bool(self.plan.round_of)
+        return self.request.atomic or bool(self.plan.round_of)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedWrite:
     """A write that passed the checks before its plan, and has its load lock."""
 
-    options: WriteOptions
+    request: WriteRequest
     mark: Mark | None
     layout: Layout
     placement: Placement | None
     job: str
     run: str
-    limits: ChunkLimits
     completion: Completion | None
     lock: LoadLock | None
 
     def pin(self, log: Backend) -> "ConditionalLogWriter":
         """Pin the plan, and return the writer. If the plan is rejected, release the lock."""
-        options, completion = self.options, self.completion
+        request, completion = self.request, self.completion
         try:
             plan = self.plan(log)
-            if plan.job != self.job or options.idempotence == REQUESTED:
+            if plan.job != self.job or request.idempotence == REQUESTED:
                 completion = log.completion(plan.job)
             before = () if completion else rows_before(log, plan)
         except BaseException as error:
-            if options.whole and isinstance(error, RefusedError):
+            if request.whole and isinstance(error, RefusedError):
                 with suppress(ConditionalLogError):
                     abort_left(log, self.job)
             release_lock(log, self.lock)
             raise
         task = WriteTask(
-            spec=options.spec,
+            request=request,
             plan=plan,
             run=self.run,
             began_ms=clock.now_ms(),
             rows_before=before,
-            limits=self.limits,
-            atomic=options.atomic,
-            fenced_retry_wait_ms=options.fenced_retry_wait_ms,
             completion=completion,
             end_markers=self.mark.end_markers if self.mark else "none",
             lock=self.lock,
-            report=options.report,
         )
         return ConditionalLogWriter(task)
 
@@ -148,15 +141,15 @@ class CheckedWrite:
 
         Raises LayoutChangedError if partitions were added since the checks, and the errors of `pin_plan`.
         """
-        options, mark = self.options, self.mark
+        request, mark = self.request, self.mark
         plan = pin_plan(
             log,
             self.job,
-            options.expected_offsets,
-            compare=options.compare,
-            round_of=options.round_of,
+            request.expected_offsets,
+            compare=request.compare,
+            round_of=request.round_of,
             earlier=mark.earlier if mark else (),
-            whole=options.whole,
+            whole=request.whole,
             input_digest=mark.input if mark else "",
             placement=self.placement,
             record=record,
@@ -170,92 +163,100 @@ class CheckedWrite:
     def release(self) -> None:
         """Release the lock of a write that does not begin, if the log can be reached."""
         if self.lock is not None:
-            with suppress(ConditionalLogError), open_here(for_last_requests(self.options.spec)) as log:
+            with suppress(ConditionalLogError), open_here(for_last_requests(self.request.spec)) as log:
                 release_lock(log, self.lock)
 
 
-def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWriter | BlindWriter":
+def plan_write(request: WriteRequest, schema: StructType) -> "ConditionalLogWriter | BlindWriter":
     """Check the write as far as possible before tasks run, create a missing log, and pin the plan.
 
     Return a `BlindWriter`, which has no plan, if the write is not exactly-once. That is so if option idempotence is
     off, or if exactly-once is only requested and not available.
     """
-    with checked_write(options, schema) as (log, write):
-        return write.pin(log) if isinstance(write, CheckedWrite) else write
+    with checked_write(request, schema) as (log, write):
+        result = write.pin(log) if isinstance(write, CheckedWrite) else write
+    warn_of_missing_job(request)
+    return result
+
+
+def warn_of_missing_job(*requests: WriteRequest) -> None:
+    """Log once that a write, to one or more topics, has no job. With ``idempotence=off`` it cannot have one."""
+    if any(each.job is None and each.idempotence != OFF for each in requests):
+        _LOG.warning(
+            "the options of this write name no job, so a rerun appends all its rows again. Set option job, the name "
+            "of the load"
+        )
 
 
 @contextmanager
 def checked_write(
-    options: WriteOptions, schema: StructType
+    request: WriteRequest, schema: StructType
 ) -> "Iterator[tuple[Backend, CheckedWrite | BlindWriter]]":
     """Open the log for a ``with`` block, check the write, create a missing log, and acquire the load lock.
 
     Yield the log and the write, as a `BlindWriter` in the cases of `plan_write`.
     """
-    in_any_task = options.idempotence == OFF
+    in_any_task = request.idempotence == OFF
     mark = check_write_schema(
-        schema, routed=options.routed, in_any_task=in_any_task, on_brokers=options.spec.has_brokers
+        schema, routed=request.routed, in_any_task=in_any_task, on_brokers=request.spec.has_brokers
     )
     if mark is not None:
         # `route` has already reached the log.
-        options = replace(options, spec=answered_before(options.spec))
-    if options.idempotence == OFF:
-        refuse_conditions(options, schema, AT_LEAST_ONCE)
-    check_report(options.report)
-    if not options.checked:
+        request = replace(request, spec=answered_before(request.spec))
+    if request.idempotence == OFF:
+        refuse_conditions(request, schema, AT_LEAST_ONCE)
+    check_report(request.report)
+    if not request.checked:
         refuse_claims(
             schema,
             "checkExpectedOffsets is false for this write or in its log's defaults. Drop the column, or set "
             "checkExpectedOffsets=true.",
         )
-    require_markers(mark.end_markers if mark else "none", in_one_task=options.whole and options.spec.has_brokers)
-    placement = placement_of(options, mark)
-    job = fresh_job_name() if options.job is None else options.job
+    require_markers(mark.end_markers if mark else "none", in_one_task=request.in_one_task)
+    placement = placement_of(request, mark)
+    job = fresh_job_name() if request.job is None else request.job
     run, lock = uuid.uuid4().hex, None
-    with open_here(options.spec) as log:
+    with open_here(request.spec) as log:
         by_key = "partition" not in schema.fieldNames()
-        placement = placement_by_key(log, options) if by_key else placement
-        layout = require_layout(log, options, mark, placement)
-        completion = _completion(log, options)
-        limits = options.limits
+        placement = placement_by_key(log, request) if by_key else placement
+        layout = require_layout(log, request, mark, placement)
+        completion = _completion(log, request)
         if completion is None:
             limits, guarantee = preflight_limits(
-                log, limits, idempotence=options.idempotence, placement=placement, compare=options.compare
+                log, request.limits, idempotence=request.idempotence, placement=placement, compare=request.compare
             )
+            request = replace(request, limits=limits)
             if guarantee != EXACTLY_ONCE:
-                refuse_conditions(options, schema, guarantee)
+                refuse_conditions(request, schema, guarantee)
                 if mark is not None:
                     mark.require_whole()
                 partitioner = placement.partitioner if placement and by_key else None
-                yield (
-                    log,
-                    plan_blind_write(log, options, layout, limits, guarantee, mark=mark, partitioner=partitioner),
-                )
+                yield log, plan_blind_write(log, request, layout, guarantee, mark=mark, partitioner=partitioner)
                 return
-            lock = _lock(log, options, job, run)
-        yield log, CheckedWrite(options, mark, layout, placement, job, run, limits, completion, lock)
+            lock = _lock(log, request, job, run)
+        yield log, CheckedWrite(request, mark, layout, placement, job, run, completion, lock)
 
 
-def _lock(log: Backend, options: WriteOptions, job: str, run: str) -> LoadLock | None:
+def _lock(log: Backend, request: WriteRequest, job: str, run: str) -> LoadLock | None:
     """Wait for other loads, and return a lock for the partitions that the write must not share with them."""
-    wanted = options.expected_offsets if options.compare == BY_PARTITION else ExpectedOffsets("none")
+    wanted = request.expected_offsets if request.compare == BY_PARTITION else ExpectedOffsets("none")
     # The parent of the planning process is the driver, or a process that ends with the driver.
     driver = running_process.name_of(os.getppid())
-    applicant = Applicant(job, run, driver, options.lock_wait_timeout_ms / 1000)
-    return acquire_lock(log, applicant, wanted, whole=options.whole)
+    applicant = Applicant(job, run, driver, request.lock_wait_timeout_ms / 1000)
+    return acquire_lock(log, applicant, wanted, whole=request.whole)
 
 
-def _completion(log: Backend, options: WriteOptions) -> Completion | None:
+def _completion(log: Backend, request: WriteRequest) -> Completion | None:
     """Return the completion of the job, or None if it is not complete.
 
     The result is also None if the registry cannot be read, and exactly-once is only requested.
     """
-    if options.job is None:
+    if request.job is None:
         return None
     try:
-        return log.completion(options.job)
+        return log.completion(request.job)
     except StorageError:
-        if options.idempotence == REQUESTED:
+        if request.idempotence == REQUESTED:
             return None
         raise
 
@@ -275,7 +276,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         task = self.task
         rows = task_rows(iterator, task.plan.partitions, task.end_markers, needs_end=task.in_one_chunk)
         pairs = by_partition(rows, task.plan.partitions)
-        if self._in_one_task:
+        if task.request.in_one_task:
             return attempted(pairs, self._append_in_one_transaction)
         run = TaskRun(task.run, task.began_ms, task.rows_before)
         if task.completion is not None:
@@ -283,7 +284,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         if task.plan.round_of:
             # The next round of append_if_unchanged retries a conflict, and keeps the rows of the other tasks.
             return attempted(pairs, partial(self._append, run), run=run)
-        cancel = partial(stop_others, task.spec, task.plan.log_id, task.run)
+        cancel = partial(stop_others, task.request.spec, task.plan.log_id, task.run)
         return attempted(pairs, partial(self._append, run), run=run, cancel=cancel)
 
     @property
@@ -291,25 +292,21 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         """Whether a task detects that its input was cut off."""
         return self.task.in_one_chunk or has_end(self.task.end_markers)
 
-    @property
-    def _in_one_task(self) -> bool:
-        return self.task.plan.whole and self.task.spec.has_brokers
-
     def _append(self, run: TaskRun, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
         task = self.task
         first = next(pairs, None)
         if first is None:
             return TaskReport()
-        with planned_log(task.spec, task.plan.log_id, appending=True) as log:
+        with planned_log(task.request.spec, task.plan.log_id, appending=True) as log:
             results = load_rows(
                 log,
                 task.plan,
                 chain([first], pairs),
                 task=f"{task.run}/{task_number()}",
-                limits=task.limits,
+                limits=task.request.limits,
                 atomic=task.in_one_chunk,
                 has_end=self._has_end,
-                fenced_retry_wait_seconds=task.fenced_retry_wait_ms / 1000,
+                fenced_retry_wait_seconds=task.request.fenced_retry_wait_ms / 1000,
                 run=run,
             )
         return TaskReport(results)
@@ -321,15 +318,15 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         with Spool(pairs) as rows:
             if not rows:
                 return TaskReport()
-            with planned_log(for_one_transaction(task.spec, rows.bytes), task.plan.log_id) as log:
-                wait_seconds = task.fenced_retry_wait_ms / 1000
+            with planned_log(for_one_transaction(task.request.spec, rows.bytes), task.plan.log_id) as log:
+                wait_seconds = task.request.fenced_retry_wait_ms / 1000
                 append = partial(
                     load_rows,
                     log,
                     task.plan,
                     rows,
                     task=f"{task.run}/{task_number()}",
-                    limits=task.limits,
+                    limits=task.request.limits,
                     atomic=task.in_one_chunk,
                     fenced_retry_wait_seconds=wait_seconds,
                 )
@@ -352,14 +349,14 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 hashed = {each.partition: each for report in reports for each in report.hashed}
                 require_same(self.task.completion, hashed)
         except ConditionalLogError as refusal:
-            error = with_job_state(self.task.spec, self.task.plan, refusal, messages, self._with_rows)
+            error = with_job_state(self.task.request.spec, self.task.plan, refusal, messages, self._with_rows)
             self._end(messages)
             raise error from None
         if self.task.completion is not None:
             completion = self.task.completion
         else:
             results = tuple(result for report in reports for result in report.results)
-            with planned_log(self.task.spec, self.task.plan.log_id) as log:
+            with planned_log(self.task.request.spec, self.task.plan.log_id) as log:
                 try:
                     completion = complete_job(log, self.task.plan, results)
                     log_removed_rows(log, completion)
@@ -367,8 +364,8 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                     raise self._with_rows(log, error, messages) from None
                 finally:
                     release_lock(log, self.task.lock)
-        if self.task.report is not None:
-            put_report(self.task.report, completion)
+        if self.task.request.report is not None:
+            put_report(self.task.request.report, completion)
 
     def _with_rows(
         self, log: Backend, error: ConditionalLogError, messages: Iterable[WriterCommitMessage | None]
@@ -396,7 +393,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         """
         plan, rejected = self.task.plan, is_rejected(messages)
         if self.task.completion is None and (plan.whole or self.task.lock or rejected):
-            spec = for_last_requests(self.task.spec)
+            spec = for_last_requests(self.task.request.spec)
             with suppress(ConditionalLogError), planned_log(spec, plan.log_id) as log:
                 if rejected:
                     with suppress(ConditionalLogError):

@@ -19,6 +19,9 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client import ask as asking
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.load.planning import pin_plan
+from spark_cas.options.read_range import ReadRange
+from spark_cas.options.read_tasks import Splitting
+from spark_cas.options.request import ReadRequest
 from spark_cas.options.selection import Selection
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.views import ViewReader
@@ -84,6 +87,19 @@ def test_old_end_offset_blocks_no_reader(proxied, proxied_topic):
         outdated.told_old.wait(0)
 
 
+@pytest.mark.parametrize("waiting", [False, True])
+def test_end_before_a_known_offset_is_confirmed(proxied, proxied_topic, waiting):
+    with (
+        KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log,
+        KafkaLog(spec_of(proxied.direct, proxied_topic)) as direct,
+    ):
+        outdated = proxied.proxy.add(Fault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None)
+        assert log.bounds(0).end_offset == 0
+        end = append_foreign(direct, 0, "x").range.end_offset
+        assert log.bounds_of([0], waiting=waiting, at_least=[end])[0].end_offset == end
+        outdated.told_old.wait(0)
+
+
 @pytest.fixture
 def lagging(proxied, proxied_topic):
     """A topic with two partitions, of which the broker reports only one for a moment, on each connection."""
@@ -119,7 +135,7 @@ def test_no_expansion_that_was_recorded_is_of_partitions_that_are_not_there(prox
 
 def test_a_bound_has_every_partition_that_was_added(proxied, proxied_topic, lagging):
     selection = Selection(spec_of(proxied.bootstrap, proxied_topic), (proxied_topic,))
-    reader = ViewReader(selection, "offsets", tuple(OFFSETS.fieldNames()), OFFSETS)
+    reader = ViewReader(ReadRequest(selection, ReadRange(), Splitting(), "offsets"), OFFSETS)
     [found] = [batch for each in reader.partitions() for batch in reader.read(each)]
     assert found.column("partition").to_pylist() == [0, 1]
     lagging.told_old.wait(0)
@@ -196,7 +212,7 @@ def test_unknown_topic_is_requested_again(proxied, unheard, ask):
 def test_known_topic_is_not_missing_after_one_read(proxied, unheard, ask):
     with KafkaLog(spec_of(proxied.bootstrap, unheard)) as log:
         log.layout()
-        log.forget_leaders()
+        log._admin.forget_leaders(unheard)
         for api in (Api.METADATA, Api.DESCRIBE_CONFIGS):
             proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, api)
         ask(log)

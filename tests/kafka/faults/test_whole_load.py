@@ -16,7 +16,14 @@ from confluent_kafka import Producer
 
 from spark_cas import append_once
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import BatchTooLargeError, ConflictError, FencedError, InputChangedError, StorageError
+from spark_cas.core.errors import (
+    BatchTooLargeError,
+    ConflictError,
+    FencedError,
+    InputChangedError,
+    StorageError,
+    TransactionEndedError,
+)
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.outcome import Appended, Conflict, Fenced
@@ -179,6 +186,26 @@ def test_ledger_resolves_a_commit_with_a_lost_reply(proxied, committed):
     if committed:
         with pytest.raises(TimeoutError):
             sent.reached.wait(0)
+
+
+def test_foreign_record_does_not_prove_the_commit(proxied):
+    """The load has no row for partition 1, where the last record is from a producer without transactions."""
+    topic = create_topic(proxied.direct, 2)
+    spec = spec_of(proxied.bootstrap, topic)
+    other = Producer({"bootstrap.servers": proxied.direct})
+    other.produce(topic, "x", partition=1)
+    assert other.flush(SECONDS) == 0
+    rule = proxied.proxy.add(Fault.DROP_REQUEST, Api.END_TXN, times=2, where=by_whole(spec))
+    with KafkaLog(spec) as log:
+        plan = pin(log)
+        writers = [JobWriter(log, plan, each) for each in range(2)]
+        writers[0].must_append("a", complete=True)
+        writers[1].must_append(complete=True)
+        results = [PartitionResult(each.claim.progress, 0, 0) for each in writers if each.claim.progress]
+        with pytest.raises(TransactionEndedError):
+            commit_group(log, plan, results)
+    rule.reached.wait(0)
+    assert seen_in(proxied.direct, topic) == {0: [], 1: ["x"]}
 
 
 def test_interleaved_producer_rejects_the_whole_load(broker):

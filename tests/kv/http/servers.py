@@ -55,15 +55,15 @@ class Served:
 
 
 @contextmanager
-def serving(folder, count=2, shards=2, log=None):
-    """Yield ``count`` ready nodes over one log. The default log is in a directory."""
+def serving(folder, count=2, shards=2, log=None, more=()):
+    """Yield ``count`` ready nodes over one log, with more options. The default log is in a directory."""
     log = log or str(folder / "log")
     with ExitStack() as ending:
         addresses = [f"127.0.0.1:{port}" for port in ending.enter_context(held_ports(count))]
         nodes = []
         for at, address in enumerate(addresses):
-            more = [f"--shards={shards}"]
-            nodes.append(Served(log, folder / f"node-{at}", address, addresses, *more))
+            options = [f"--shards={shards}", *more]
+            nodes.append(Served(log, folder / f"node-{at}", address, addresses, *options))
             ending.callback(nodes[-1].end)
         for each in nodes:
             each.wait_until_ready()

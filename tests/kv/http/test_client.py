@@ -33,7 +33,7 @@ def through(nodes, wire):
 
 @pytest.mark.parametrize("at", [0, 1])
 def test_any_node_leads_to_the_one_that_leads(nodes, key, at):
-    client = Client([nodes[at].address])
+    client = Client([nodes[at].address, nodes[1 - at].address])
     version = client.put(key, b"1")
     assert client.get(key) == Versioned(b"1", version)
     assert client.delete(key, expected_version=version) > version

@@ -26,7 +26,6 @@ from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka.accelerators import librdkafka as c
 from spark_cas.log.kafka.accelerators.lifetime import Lifetime
 from spark_cas.log.kafka.accelerators.record_arrays import arguments_of, messages_of
-from spark_cas.log.kafka.client.reports import Reports
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
 
@@ -44,6 +43,16 @@ class Logger(Protocol):
     """Receives the log lines of librdkafka."""
 
     def log(self, level: int, form: str, /, *args: object) -> None: ...
+
+
+class Reports(Protocol):
+    """Receives the delivery reports of records."""
+
+    explicit_ms: int | None
+
+    def take(self, count: int, first: int, last: int) -> None: ...
+
+    def take_error(self, count: int, error: KafkaError) -> None: ...
 
 
 def _call(method: Callable[Concatenate["ArrayProducer", P], R]) -> Callable[Concatenate["ArrayProducer", P], R]:
@@ -79,7 +88,7 @@ class ArrayProducer:
         end = weakref.finalize(self, _destroy, lib, self._client, self._queue, self._topic, kept)
         end.atexit = False
         self._lifetime = Lifetime(end)
-        self._reports = Reports(0, None)
+        self._reports: Reports
         self._enqueued = 0
         self._acknowledged_by = -1
         """The broker that last acknowledged records, -1 if none has."""
@@ -91,23 +100,22 @@ class ArrayProducer:
         return int(self._lib.rd_kafka_outq_len(self._client))
 
     @_call
-    def hand_over(self, partition: int, records: pa.Table, time_ms: int) -> Reports:
+    def hand_over(self, partition: int, records: pa.Table, time_ms: int, reports: Reports) -> None:
         """Queue records for sending, in order. Records without a timestamp get ``time_ms`` or the current time.
 
-        `poll` updates the returned reports until the next call of this method. The values are not copied, and are
+        `poll` updates the reports until the next call of this method. The values are not copied, and are
         kept in memory until no record is in flight. Raises KafkaException.
         """
         self._enqueued += 1
         self._lent.append(records.column("value"))
         times = records.column("timestamp")
-        self._reports = Reports(len(times), time_ms if times.null_count else None)
+        self._reports = reports
         self._gives_time = times.null_count == len(times)
         headers = records.column("headers")
         if self._gives_time and (headers.null_count == len(headers) or not len(pc.list_flatten(headers))):
             self._produce_batch(partition, records)
         else:
             self._produce_each(partition, fill_timestamps(records, time_ms))
-        return self._reports
 
     @_call
     def poll(self, seconds: float) -> None:

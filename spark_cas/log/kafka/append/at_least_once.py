@@ -48,7 +48,8 @@ class BlindAppends:
         before = end_offsets.bounds_to_high_watermark(self._admin, at)
         try:
             producer = self._ready(guarantee)
-            reports = producer.client.hand_over(at.partition, chunk.records, chunk.time_ms)
+            reports = Reports.of(chunk.records, chunk.time_ms)
+            producer.client.hand_over(at.partition, chunk.records, chunk.time_ms, reports)
             last = held_back(chunk.records, producer.request_bytes)
             served = await_delivery(
                 producer, last, self._spec.patience_seconds, until=lambda: reports.error is not None

@@ -31,7 +31,6 @@ from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import to_append
 from spark_cas.log.kafka.client.sending import Sending, refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets
-from spark_cas.log.kafka.offsets.reading import first_record
 from spark_cas.log.kafka.registry.group_ledger import Ledger
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.topic.topic_settings import require_planned
@@ -51,7 +50,7 @@ class WholeAppends:
         is_aborted: Callable[[str], bool],
     ) -> None:
         self._clients = clients
-        self._readers, self._admin = clients.readers, clients.admin
+        self._admin = clients.admin
         self._spec = spec = clients.readers.spec
         self._layouts = layouts
         self._plan = plan
@@ -264,13 +263,13 @@ class WholeAppends:
     def _resolved(self, wanted: GroupOutcome, error: KafkaException) -> GroupOutcome:
         """Resolve an unanswered or rejected commit from the ledger, after a new claim ended the transaction."""
         timed_out, fenced = self._fence.timed_out, meaning_of(self._fence.code_of(error)) is Meaning.FENCED
-        entries = [self._entries[each] for each in sorted(self._entries)]
+        ends = {at: entry.end_offset for at, entry in sorted(self._entries.items()) if entry.rows}
         self._drop()
         if not fenced:
             self._fence.put_up_patiently()
         result = self.outcome()
-        if result is None and any(self._is_visible(each) for each in entries):
-            # The ledger was read from a demoted coordinator that does not know it yet.
+        if result is None and any(self._checks(at).has_record(OffsetRange(end - 1, end)) for at, end in ends.items()):
+            # The ledger entry is older than the commit. An offset is assigned once, so the record is of this load.
             result = wanted
         self._drop()
         if result is None and not fenced:
@@ -281,13 +280,6 @@ class WholeAppends:
         if result is None and timed_out and not self._is_aborted(self._plan.group):
             raise TransactionEndedError(f"{self._doing}: {OPEN_FOR_TOO_LONG}. {_NOTHING} Run the same job again.")
         return result or ABORTED
-
-    def _is_visible(self, entry: Progress) -> bool:
-        """Return whether our last record is visible. An offset is assigned once, so a record at it is ours."""
-        checks = self._checks(entry.partition)
-        checks.barrier()
-        last = OffsetRange(entry.end_offset - 1, entry.end_offset)
-        return first_record(self._readers, checks.at, last) is not None
 
     def _failed(self, error: KafkaException) -> Fenced:
         """Handle a failure before the commit: nothing is or becomes visible. Raises StorageError unless fenced."""

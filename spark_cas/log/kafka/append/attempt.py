@@ -90,7 +90,7 @@ class Attempt:
             return Again(INTERLEAVED)
         if sent.at != wanted:
             self._entering(sent.at)()
-        # Another tool does not fence writers. A count below the planned one means stale metadata of this broker.
+        # Another tool that adds partitions does not fence writers. No tool removes partitions.
         planned = self.claim.plan.layout_epoch
         return sent if partitions <= planned else LayoutChanged(planned, partitions)
 

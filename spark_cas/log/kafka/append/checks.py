@@ -1,23 +1,22 @@
 """Check a job in a partition: its ledger entry, its claim, and the expected offsets of its rows."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import TopicPartition
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.offsets import Bounds
+from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Fenced, LayoutChanged, Refusal, is_lost
 from spark_cas.core.plan import BatchProgress, Plan, Progress, is_complete, progress_expired, resume_offset
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log import timing
 from spark_cas.log.kafka.append.gap import check_gap
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import confirming_read
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.reading import first_record
 from spark_cas.log.kafka.registry.group_ledger import Ledger
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
@@ -78,9 +77,23 @@ class Checks:
                 return result
         return self._proven_progress(self._timeout)
 
-    def barrier(self) -> Bounds:
-        """Return the partition's bounds after every transaction open in it has ended."""
-        return end_offsets.barrier(self.admin, self.at, self._timeout)
+    def barrier(self, at_least: int = 0) -> Bounds:
+        """Return the partition's bounds after every transaction open in it has ended, as `end_offsets.barrier`.
+
+        Raises:
+            UndecidedError: A transaction is still open after the timeout.
+            LogNotSharedError: The topic ends before ``at_least`` because it was deleted and recreated.
+            LogNotFoundError, StorageError: The brokers did not answer.
+        """
+        bounds = end_offsets.barrier(self.admin, self.at, self._timeout, at_least)
+        if bounds.end_offset < at_least:
+            require_planned(self.admin, self.at.topic, self.plan.log_id)
+        return bounds
+
+    def has_record(self, offsets: OffsetRange) -> bool:
+        """Return whether a committed record is at one of these offsets, after the open transactions have ended."""
+        self.barrier()
+        return first_record(self.readers, self.at, offsets) is not None
 
     def bounds_for(self, claim: Claim, chunk: Chunk) -> Bounds:
         """Return the bounds that an append checks. If it checks no offset, do not wait for open transactions."""
@@ -106,17 +119,13 @@ class Checks:
     def forgotten(self, progress: Progress | None, end_offset: int) -> tuple[Progress | None, bool]:
         """Return the job's ledger entry, and whether it has expired while records of the job may exist.
 
-        Report it as expired only after a confirming read. New records may belong to another attempt, whose entry
-        appears when its transaction commits, or they may be aborted.
+        New records may belong to another attempt, whose entry appears when its transaction commits, or they may be
+        aborted.
         """
         if not progress_expired(self.plan, self.at.partition, progress, end_offset):
             return progress, False
         planned = self.plan.end_offsets[self.at.partition]
-
-        def read() -> Refusal | None:
-            return self.check_offset(None, planned, self.barrier())
-
-        refusal = self._confirmed(read(), read)
+        refusal = self.check_offset(None, planned, self.barrier(planned))
         # Read the entry last: a writer that committed before one of the checks has an entry by now.
         progress = self.progress()
         return progress, refusal is not None and progress is None
@@ -130,17 +139,20 @@ class Checks:
         if expected is None:
             return None
         refusal = self.check_offset(progress, expected, end_offsets.stable_bounds(self.admin, self.at))
-        # Only a confirming read may report that the log lost records.
         if refusal is None or is_lost(refusal):
             return None
         return self.overtaken(progress, timing.current().best_effort) or refusal
 
     def check(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
-        """Check the expected offsets of the claim and of the rows against these bounds. Confirm a loss of records."""
+        """Check the expected offsets of the claim and of the rows against these bounds, or confirmed higher ones."""
         if not chunk.records.num_rows:
             return None
         refusal = self._check_all(claim, chunk, bounds)
-        return self._confirmed(refusal, lambda: self._check_all(claim, chunk, self.barrier()))
+        if is_lost(refusal):
+            # The end that the chunk expects. The row of a RowConflict need not be the first of the chunk.
+            at_least = bounds.end_offset + refusal.expected - refusal.actual
+            refusal = self._check_all(claim, chunk, self.barrier(at_least))
+        return refusal
 
     def why_fenced(self, claim: Claim, chunk: Chunk) -> Refusal | None:
         """Return why a writer was fenced, according to the ledger, the layout and the log.
@@ -163,19 +175,6 @@ class Checks:
         """
         proven = bool(self.plan.pinned_by)
         return self.ledger.read(self.at, self.plan.log_id, timeout_seconds, proven=proven)
-
-    def _confirmed(self, refusal: Refusal | None, read: Callable[[], Refusal | None]) -> Refusal | None:
-        """Return the refusal. If it reports lost records, return the result of confirming reads."""
-        wait = confirming_read(self.admin, f"looking where partition {self.at.partition} ends")
-        while is_lost(refusal):
-            # A stale leader that does not know it was demoted returns old offsets.
-            self.admin.forget_leaders(self.at.topic)
-            if not wait.again("the broker reports an earlier end than before"):
-                # The topic may have been deleted and recreated under the same name.
-                require_planned(self.admin, self.at.topic, self.plan.log_id)
-                break
-            refusal = read()
-        return refusal
 
     def _check_all(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
         def nothing_since(offset: int) -> bool:

@@ -7,7 +7,6 @@ from spark_cas.log.kafka.append.attempt import Attempt
 from spark_cas.log.kafka.append.checks import Checks, fenced_since
 from spark_cas.log.kafka.append.placement import Landed
 from spark_cas.log.kafka.offsets import end_offsets
-from spark_cas.log.kafka.offsets.reading import first_record
 
 
 def resolve(attempt: Attempt, sent: Landed, *, fenced: bool) -> Bounds | Fenced | Unknown | None:
@@ -30,8 +29,8 @@ def resolve(attempt: Attempt, sent: Landed, *, fenced: bool) -> Bounds | Fenced 
             attempt.fence.put_up_patiently()
         progress = checks.progress()
         bounds = end_offsets.bounds_to_high_watermark(checks.admin, checks.at)
-        # Require an exact match, because another attempt at the same chunk leaves the same rows at other offsets. If
-        # the entry differs, it may be from a stale coordinator, so check the records as well.
+        # Require an exact match, because another attempt at the same chunk leaves the same rows at other offsets. An
+        # entry that differs may be older than the commit.
         if progress == claim.progress_after(chunk, sent.at) or _is_visible(checks, sent, chunk.records.num_rows):
             return bounds
     except ConditionalLogError:
@@ -49,7 +48,6 @@ def _is_visible(checks: Checks, sent: Landed, rows: int) -> bool:
     """
     if not rows:
         return False
-    checks.barrier()
     first, end = sent.at.base_offset, sent.at.end_offset
     ours = [sent.at] if len(sent.at) == rows else [OffsetRange(first, first + 1), OffsetRange(end - 1, end)]
-    return any(first_record(checks.readers, checks.at, each) is not None for each in ours)
+    return any(checks.has_record(each) for each in ours)

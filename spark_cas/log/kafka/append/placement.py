@@ -12,7 +12,7 @@ from spark_cas.core.outcome import Truncated
 from spark_cas.log import timing
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import confirming_read
+from spark_cas.log.kafka.client.ask import confirmed
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.offsets import end_offsets
@@ -60,11 +60,8 @@ def _only_aborted(checks: Checks, between: OffsetRange) -> bool:
 
     This open transaction holds the last stable offset at its first record after all earlier transactions have ended.
     """
-    deadline = time.monotonic() + timing.current().visible
-    while end_offsets.last_stable_offset(checks.admin, checks.at) < between.end_offset:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(timing.current().poll_pause)
+    if stable_bounds_after(checks.admin, checks.at, between).end_offset < between.end_offset:
+        return False
     try:
         return first_record(checks.readers, checks.at, between) is None
     except OvertakenError:
@@ -84,15 +81,18 @@ def await_visible(
             decided = _decided_after(lambda: writer.decided_bounds(at.partition), records)
             if decided.end_offset >= records.end_offset:
                 return decided
-    wait = confirming_read(admin, f"reading the committed records of partition {at.partition}")
-    decided = stable_bounds_after(admin, at, records)
-    while decided.end_offset < records.end_offset and end_offsets.high_watermark(admin, at) < records.end_offset:
-        # A stale leader that does not know it was demoted returns old offsets.
-        admin.forget_leaders(at.topic)
-        if not wait.again("it is not there"):
-            return Truncated(records.end_offset, decided.end_offset)
+
+    def read() -> Bounds | Truncated:
         decided = stable_bounds_after(admin, at, records)
-    return decided
+        if decided.end_offset >= records.end_offset or end_offsets.high_watermark(admin, at) >= records.end_offset:
+            return decided
+        return Truncated(records.end_offset, decided.end_offset)
+
+    def doubt(result: Bounds | Truncated) -> str:
+        return "it is not there" if isinstance(result, Truncated) else ""
+
+    doing = f"reading the committed records of partition {at.partition}"
+    return confirmed(admin, read, doubt, doing, topic=at.topic)
 
 
 def stable_bounds_after(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bounds:

@@ -1,7 +1,7 @@
 """Verify that a claim is still the newest: commit a transaction that rewrites the ledger entry and moves no offset.
 
 The coordinator commits it only for the newest producer of the transactional id, and only if its replicas agree. So no
-newer claim exists. A read of the end offset proves less, because a stale leader may answer it.
+newer claim exists.
 """
 
 from confluent_kafka import KafkaException

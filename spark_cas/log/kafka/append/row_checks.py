@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import Fields, RecordTooLargeError, SchemaError
+from spark_cas.core.readable import row_name
 from spark_cas.core.records import record_sizes
 from spark_cas.log import clock
 from spark_cas.log.kafka.client.kept_clients import ClientSet
@@ -110,7 +111,8 @@ def _place(chunk: Chunk, row: int, at: TopicPartition) -> Fields:
 
 
 def _named(chunk: Chunk, row: int, at: TopicPartition) -> str:
-    return "row {row} of partition {partition}".format(**_place(chunk, row, at))
+    number = chunk.rows - chunk.records.num_rows + row
+    return row_name(number, at.partition, chunk.records.column("key")[row].as_py())
 
 
 def _rejected(records: pa.Table, settings: TopicSettings) -> tuple[int, str] | None:

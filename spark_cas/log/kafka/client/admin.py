@@ -107,8 +107,8 @@ class Admin:
     def waited_recently(self) -> bool:
         """Return whether a recent request was answered late or not at all.
 
-        Then a stalled broker may just have resumed. The next request is sent within half of this time, unless its own
-        answer is late too.
+        Then a broker that stalled may just have resumed, and may not know that it was demoted. The next request is
+        sent within half of this time, unless its own answer is late too.
         """
         return time.monotonic() - self._late_at < 2 * timing.current().metadata_lag
 

@@ -1,4 +1,8 @@
-"""Send a request that is safe to repeat, and retry it while the error is transient."""
+"""Send a request that is safe to repeat: retry it while its error is transient, and confirm a doubtful answer.
+
+An answer is doubtful if it contradicts an earlier one. A demoted leader or coordinator, or a broker with stale
+metadata, does not know that its answer is old. Callers state only the reason for the doubt.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -19,9 +23,34 @@ _CONFIRMING_SHARE = 0.5
 Answer = TypeVar("Answer")
 
 
-def confirming_read(admin: Admin, doing: str) -> ConfirmingRead:
-    """Return a confirming read, to verify a final answer of one broker: it may have stale metadata."""
-    return ConfirmingRead(_CONFIRMING_SHARE * admin.request_seconds, doing)
+def confirmed(
+    admin: Admin,
+    read: Callable[[], Answer],
+    doubt: Callable[[Answer], str],
+    doing: str,
+    *,
+    topic: str = "",
+    seconds: float | None = None,
+) -> Answer:
+    """Return the result of ``read``. While it is doubtful, read again, for some time.
+
+    Args:
+        admin: The client.
+        read: Sends the request.
+        doubt: Returns the reason to doubt a result, or an empty text.
+        doing: The beginning of the log line about a long wait.
+        topic: The topic whose leaders answer. Each further read requests its current leaders first.
+        seconds: The time. By default it is a share of the request timeout.
+    """
+    seconds = _CONFIRMING_SHARE * admin.request_seconds if seconds is None else seconds
+    wait: ConfirmingRead | None = None
+    while reason := doubt(result := read()):
+        wait = wait or ConfirmingRead(seconds, doing)
+        if not wait.again(reason):
+            break
+        if topic:
+            admin.forget_leaders(topic)
+    return result
 
 
 def read_confirmed(admin: Admin, topic: str, read: Callable[[], Answer], *, made: bool = False) -> Answer:
@@ -51,7 +80,7 @@ def read_confirmed(admin: Admin, topic: str, read: Callable[[], Answer], *, made
 def _confirming_read_of(admin: Admin, topic: str, *, made: bool) -> ConfirmingRead | None:
     doing = f"looking for topic {topic}"
     if topic in admin.known:
-        return confirming_read(admin, doing)
+        return ConfirmingRead(_CONFIRMING_SHARE * admin.request_seconds, doing)
     # A misspelled topic name is reported after this time.
     return ConfirmingRead(timing.current().metadata_lag, doing) if made or admin.waited_recently() else None
 

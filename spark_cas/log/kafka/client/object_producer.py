@@ -29,17 +29,15 @@ class ObjectProducer(Producer):
         # it.
         self._reports_each = "transactional.id" not in settings
 
-    def hand_over(self, partition: int, records: pa.Table, time_ms: int) -> Reports:
+    def hand_over(self, partition: int, records: pa.Table, time_ms: int, reports: Reports) -> None:
         rows = records.num_rows
-        requested = rows if self._reports_each else min(rows, 2)
-        reports = Reports(requested, time_ms if records.column("timestamp").null_count else None)
         take: _Take = partial(_take, reports)
         callbacks: Iterator[_Take | None] = repeat(take)
         if not self._reports_each:
+            reports.waiting = min(rows, 2)
             callbacks = chain([take], repeat(None, rows - 2), [take][: rows - 1])
         for batch in fill_timestamps(records, time_ms).to_batches(max_chunksize=SLICE_ROWS):
             self._produce(partition, batch, callbacks)
-        return reports
 
     def meet_leader(self, _partition: int, seconds: float) -> None:
         """Request the metadata of the brokers. The client then connects to one of them by itself."""

@@ -1,7 +1,9 @@
 """The delivery reports of records that a producer received together."""
 
 from dataclasses import dataclass
+from typing import Self
 
+import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from spark_cas.core.offsets import OffsetRange
@@ -20,6 +22,11 @@ class Reports:
     _first: int | None = None
     _last: int = -1
     _unplaced: bool = False
+
+    @classmethod
+    def of(cls, records: pa.Table, time_ms: int) -> Self:
+        """Return the reports of records that are not sent yet. ``time_ms`` is for records without a timestamp."""
+        return cls(records.num_rows, time_ms if records.column("timestamp").null_count else None)
 
     @property
     def arrived(self) -> bool:

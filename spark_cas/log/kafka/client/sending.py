@@ -53,7 +53,8 @@ class Sending:
         self._producer = producer
         self._held_back = held_back(records, producer.request_bytes)
         try:
-            self._reports = producer.client.hand_over(at.partition, records, time_ms)
+            self._reports = Reports.of(records, time_ms)
+            producer.client.hand_over(at.partition, records, time_ms, self._reports)
         except KafkaException as error:
             # An earlier record may have broken the transaction in the meantime.
             raise KafkaException(producer.root_cause(error.args[0])) from None

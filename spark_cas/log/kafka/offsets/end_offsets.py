@@ -1,6 +1,6 @@
 """Read the end offsets of partitions, after a barrier if a commit may not be visible yet."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from typing import TypeVar
 
@@ -10,9 +10,9 @@ from confluent_kafka.admin import OffsetSpec
 from spark_cas.core.errors import UndecidedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.log import timing
-from spark_cas.log.deadline import ConfirmingRead, wait_for_others
+from spark_cas.log.deadline import wait_for_others
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask
+from spark_cas.log.kafka.client.ask import ask, confirmed
 from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.topic.topic_settings import describe
@@ -50,19 +50,10 @@ def last_stable_offset(admin: Admin, at: TopicPartition) -> int:
     return _offsets(admin, at, _DECIDED_END)[0]
 
 
-def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float, known: int = 0) -> Bounds:
-    """Return the partition's bounds after every transaction that was open at the call has ended.
-
-    Args:
-        admin: The client.
-        at: The partition.
-        timeout_seconds: How long to wait for open transactions.
-        known: An end offset known from elsewhere. The bounds reach at least to it.
-
-    Raises:
-        UndecidedError: A transaction is still open after the timeout.
-    """
-    return barriers(admin, [at], timeout_seconds, known)[0]
+def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float, at_least: int = 0) -> Bounds:
+    """Return the bounds of one partition as `barriers`. Confirm an end that is lower than ``at_least``."""
+    (bounds,) = reaching(admin, at.topic, [at_least], lambda: barriers(admin, [at], timeout_seconds))
+    return bounds
 
 
 def stable_ends(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...] | None:
@@ -80,8 +71,12 @@ def stable_ends(admin: Admin, ats: list[TopicPartition], timeout_seconds: float)
     return None
 
 
-def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float, known: int = 0) -> tuple[Bounds, ...]:
-    """Return the bounds as `barrier` for several partitions of a topic at once. The timeout covers all of them."""
+def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...]:
+    """Return the bounds of partitions of a topic after every transaction that was open at the call has ended.
+
+    Raises:
+        UndecidedError: A transaction is still open after the timeout, which covers all partitions.
+    """
     doing = f"looking where topic {ats[0].topic} ends" if ats else ""
     durations = timing.current()
     wait = wait_for_others(timeout_seconds, doing, 2 * durations.poll_pause, durations.longest_poll_pause)
@@ -89,7 +84,7 @@ def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float, kn
     # Correct in any order: when the last stable offset reaches the target, every transaction below the target has
     # ended.
     requested = _all_offsets(admin, ats, _START, _DECIDED_END, _END)
-    targets = {at: max(known, target) for at, (_, _, target) in zip(ats, requested, strict=True)}
+    targets = {at: target for at, (_, _, target) in zip(ats, requested, strict=True)}
     ends = {at: (start, end) for at, (start, end, _) in zip(ats, requested, strict=True)}
     while True:
         result |= {at: Bounds(*each) for at, each in ends.items() if each[1] >= targets[at]}
@@ -121,18 +116,27 @@ def all_stable_bounds(admin: Admin, ats: list[TopicPartition]) -> tuple[Bounds, 
     return tuple(Bounds(*each) for each in _all_offsets(admin, ats, _START, _DECIDED_END))
 
 
-def require_kept(admin: Admin, at: TopicPartition, offsets: OffsetRange) -> None:
-    """Raise ValueError unless the partition keeps all of a stable range.
+def reaching(
+    admin: Admin,
+    topic: str,
+    at_least: Sequence[int],
+    read: Callable[[], tuple[Bounds, ...]],
+    seconds: float | None = None,
+) -> tuple[Bounds, ...]:
+    """Return bounds in a topic as ``read`` does. Confirm each end that is lower than the one in ``at_least``."""
 
-    If its end is too low, confirm by more reads.
-    """
-    wait = ConfirmingRead(timing.current().metadata_lag, f"reading partition {at.partition} of topic {at.topic}")
-    while True:
-        bounds = stable_bounds(admin, at)
-        if offsets.end_offset <= bounds.end_offset or not wait.again("it ends before what was seen of it"):
-            bounds.require(offsets)
-            return
-        admin.forget_leaders(at.topic)
+    def doubt(result: tuple[Bounds, ...]) -> str:
+        short = any(each.end_offset < end for each, end in zip(result, at_least, strict=False))
+        return "it ends before a known offset" if short else ""
+
+    return confirmed(admin, read, doubt, f"looking where topic {topic} ends", topic=topic, seconds=seconds)
+
+
+def require_kept(admin: Admin, at: TopicPartition, offsets: OffsetRange) -> None:
+    """Raise ValueError unless the partition keeps all of a stable range."""
+    seconds = timing.current().metadata_lag
+    (bounds,) = reaching(admin, at.topic, [offsets.end_offset], lambda: all_stable_bounds(admin, [at]), seconds)
+    bounds.require(offsets)
 
 
 def bounds_to_high_watermark(admin: Admin, at: TopicPartition) -> Bounds:
@@ -211,7 +215,7 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Request, abs
             )
             for which, isolation in wanted
         ]
-        # Wait for all of them: a stale leader in one answer matters for the next request.
+        # Wait for all of them, because one late answer makes all of them doubtful.
         with admin.noticing_late():
             wait([each[at] for each in requested for at in ats], admin.request_seconds)
         offsets = [[int(admin.answer(each[at]).offset) for each in requested] for at in ats]
@@ -226,21 +230,19 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Request, abs
 def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[[], _Answer], doing: str) -> _Answer:
     """Send a request as `ask` to the leaders of partitions of one topic, which the client has to know before.
 
-    After an error, request the leaders again, because librdkafka drops a leader that reports it is none. If a broker
-    answered late, it may have stalled and been demoted. Then repeat the request until a demoted leader would know it.
+    After an error, request the leaders again, because librdkafka drops a leader that reports it is none. Confirm the
+    answer if a broker answered late (`Admin.waited_recently`).
     """
     topic, numbers = ats[0].topic, [at.partition for at in ats]
-    late: ConfirmingRead | None = None
+
+    def read() -> _Answer:
+        return _of_leaders_now(admin, topic, numbers, question)
+
+    def doubt(_: _Answer) -> str:
+        return "a broker answered late" if admin.waited_recently() else ""
 
     def of_leaders() -> _Answer:
-        nonlocal late
-        while True:
-            result = _of_leaders_now(admin, topic, numbers, question)
-            if late is None and admin.waited_recently():
-                late = ConfirmingRead(timing.current().metadata_lag, doing)
-            if late is None or not late.again("a broker answered late"):
-                return result
-            admin.forget_leaders(topic)
+        return confirmed(admin, read, doubt, doing, topic=topic, seconds=timing.current().metadata_lag)
 
     return ask(admin, of_leaders, doing, on_topic("Describe", topic))
 

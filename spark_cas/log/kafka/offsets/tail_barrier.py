@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from spark_cas.core.errors import StorageError
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import records_of_bytes
 from spark_cas.log import clock
@@ -22,13 +23,13 @@ from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 
 def proven_bounds(admin: Admin, spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> Bounds:
-    """Return the bounds as `ends.barrier`, but never those of a stale leader.
+    """Return the bounds as `end_offsets.barrier`, but never those of a stale leader.
 
     Fence the owner of the transactional id.
 
     Raises:
         UndecidedError: A transaction is still open after the timeout of the spec.
-        StorageError: The brokers did not acknowledge the record.
+        StorageError: The brokers did not acknowledge the record, or do not report it.
     """
     doing = f"writing to partition {at.partition} of topic {at.topic}"
     writing = replace(spec, topic=at.topic)
@@ -37,7 +38,13 @@ def proven_bounds(admin: Admin, spec: KafkaSpec, at: TopicPartition, transaction
     )
     # The client may still use a stale leader.
     admin.forget_leaders(at.topic)
-    return end_offsets.barrier(admin, at, spec.open_transaction_wait_ms / 1000, mark)
+    bounds = end_offsets.barrier(admin, at, spec.open_transaction_wait_ms / 1000, mark)
+    if bounds.end_offset < mark:
+        raise StorageError(
+            f"{doing}: its leader reports the end offset {bounds.end_offset}, although another broker acknowledged "
+            f"offset {mark}. Check that the brokers are well, then run the same command again."
+        )
+    return bounds
 
 
 def _mark(spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> int:

@@ -14,6 +14,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import count, takewhile
 
 import pyarrow as pa
 from confluent_kafka import KafkaException, TopicPartition
@@ -33,6 +34,7 @@ from spark_cas.log.kafka.client.sending import produce
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.offsets.reading import read_entries
 from spark_cas.log.kafka.offsets.tail_barrier import proven_bounds
+from spark_cas.log.kafka.registry.inflating import inflate
 from spark_cas.log.kafka.topic.coordinators import require_coordinators
 
 _IDS = 1024
@@ -45,6 +47,9 @@ _PLAIN_BYTES = 1_000
 """The writer compresses a longer value. A completion shrinks to an eighth."""
 _PIECE_BYTES = 250_000
 """The writer splits a longer value into several records. ``max.message.bytes`` is seldom less than this."""
+MOST_TEXT_BYTES = 256 * 1024 * 1024
+"""The largest entry before compression: the completion of half a million partitions. It limits the memory of readers,
+because a compressed value may grow to a thousand times its size."""
 _DEFLATED = b"x"
 """The first byte of zlib's format, and of no JSON text."""
 _IN_PIECES = re.compile(rb'\{"pieces":([0-9]+)\}')
@@ -90,7 +95,7 @@ class Entries:
         return refreshed(self._admin, [self], self._spec.patience_seconds)[0]
 
     def prove(self) -> None:
-        """Read as `refresh` does, correctly even if a stale leader answers. Raises StorageError."""
+        """Read as `refresh` does, up to proven bounds. Raises StorageError."""
         self.take_in(proven_bounds(self._admin, self._spec, self.at, self._drawn_id()))
 
     def forget(self) -> None:
@@ -108,7 +113,7 @@ class Entries:
             data = entry.value
             if pieces is not None:
                 data = b"".join(self._held[_piece(key, number)].value for number in range(int(pieces[1])))
-            return (zlib.decompress(data) if data[:1] == _DEFLATED else data).decode()
+            return (inflate(data, MOST_TEXT_BYTES) if data[:1] == _DEFLATED else data).decode()
         except (KeyError, ValueError, zlib.error):
             raise FormatError(
                 f"the entry {key!r} at offset {entry.offset} of partition {self.at.partition} of topic "
@@ -130,11 +135,10 @@ class Entries:
 
     def _keys_of(self, key: str) -> list[str]:
         """Return the keys of an entry's records, none if there is no entry."""
-        entry = self._held.get(key)
-        if entry is None:
+        if key not in self._held:
             return []
-        pieces = _IN_PIECES.fullmatch(entry.value)
-        return [key, *(_piece(key, number) for number in range(int(pieces[1]) if pieces else 0))]
+        pieces = (_piece(key, number) for number in count())
+        return [key, *takewhile(self._held.__contains__, pieces)]
 
     def _write(self, change: Callable[[], Records]) -> None:
         """Append the records that ``change`` makes of the entries, atomically. Retry until they are valid there.
@@ -260,8 +264,14 @@ def kind_of(key: str) -> str:
 
 
 def records_of(key: str, text: str) -> Records:
-    """Return the records of an entry. The first one decides whether the entry exists already."""
+    """Return the records of an entry. The first one decides whether the entry exists already.
+
+    Raises ValueError if readers would reject the entry.
+    """
     data = text.encode()
+    if len(data) > MOST_TEXT_BYTES:
+        msg = f"the entry {key!r} of the registry has {len(data)} bytes, and readers accept {MOST_TEXT_BYTES}"
+        raise ValueError(msg)
     data = data if len(data) <= _PLAIN_BYTES else zlib.compress(data)
     if len(data) <= _PIECE_BYTES:
         return [(key, data)]

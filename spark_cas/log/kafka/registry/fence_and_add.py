@@ -53,7 +53,7 @@ def add_partitions(admin: Admin, topic: str, partitions: int, *, trying: bool = 
         try:
             admin.answer(requested[topic])
         except KafkaException as error:
-            # Another process may have added the partitions while the metadata of this broker was stale.
+            # Another process may have added the partitions meanwhile.
             if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
                 raise
 

@@ -8,6 +8,7 @@ from confluent_kafka import TopicPartition
 from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Progress
 from spark_cas.core.plan_json import progress_from_json, to_json
+from spark_cas.core.recorded_fields import INVALID_FIELDS
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.members import Members
 from spark_cas.log.kafka.registry.group_metadata import MAX_METADATA_BYTES, GroupMetadata
@@ -33,13 +34,14 @@ class Ledger:
             StorageError, FormatError: The entry cannot be read.
         """
         (entry,) = self._entries.read([at], timeout_seconds, proven=proven)
-        return _decode(entry, log_id)
+        return _decode(entry, at, log_id)
 
     def read_all(
         self, ats: Sequence[TopicPartition], log_id: str, timeout_seconds: float, *, proven: bool = False
     ) -> tuple[Progress | None, ...]:
         """Return the entries in several partitions, with one request."""
-        return tuple(_decode(each, log_id) for each in self._entries.read(ats, timeout_seconds, proven=proven))
+        entries = self._entries.read(ats, timeout_seconds, proven=proven)
+        return tuple(_decode(entry, at, log_id) for entry, at in zip(entries, ats, strict=True))
 
     def adding(
         self, producer: TransactionalProducer, topic: str, log_id: str, progress: Iterable[Progress]
@@ -69,7 +71,7 @@ def _entry(topic: str, log_id: str, progress: Progress) -> TopicPartition:
     return TopicPartition(topic, progress.partition, progress.end_offset, metadata)
 
 
-def _decode(metadata: str | None, log_id: str) -> Progress | None:
+def _decode(metadata: str | None, at: TopicPartition, log_id: str) -> Progress | None:
     if metadata is None:
         return None
     try:
@@ -81,9 +83,10 @@ def _decode(metadata: str | None, log_id: str) -> Progress | None:
         if fields["log_id"] != log_id:
             return None
         return progress_from_json(json.dumps(fields["progress"]))
-    except (KeyError, TypeError, ValueError):
+    except INVALID_FIELDS:
         raise FormatError(
-            "the ledger of the job has an entry that spark_cas did not write, because another program commits "
-            "offsets to its group. Nothing was appended now, and the number of rows of the job in the log is "
-            "unknown. Read the log, and write only the missing rows, under another job name."
+            f"the ledger of the job has an entry for partition {at.partition} of topic {at.topic} that spark_cas did "
+            f"not write, because another program commits offsets to its group. Nothing was appended now, and the "
+            f"number of rows of the job in the log is unknown. Read the log, and write only the missing rows, under "
+            f"another job name."
         ) from None

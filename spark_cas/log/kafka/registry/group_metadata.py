@@ -45,7 +45,7 @@ class GroupMetadata:
 
         None if it has no text.
 
-        With ``proven``, the coordinator has to prove that it was not demoted since the call.
+        With ``proven``, the coordinator proves first that it is current (`Members.prove`).
 
         Raises:
             UndecidedError: Such a transaction is still open after the timeout.

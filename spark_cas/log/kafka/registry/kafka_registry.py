@@ -19,8 +19,9 @@ from zlib import crc32
 from confluent_kafka import TopicPartition
 
 from spark_cas.core.errors import FormatError
-from spark_cas.core.plan import Completion, Plan, input_entry
+from spark_cas.core.plan import MOST_PARTITIONS, Completion, Plan, input_entry
 from spark_cas.core.plan_json import recorded_completion, recorded_plan
+from spark_cas.core.recorded_fields import INVALID_FIELDS
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.registry.compacted_map import Entries, kind_of, records_of, refreshed
 from spark_cas.log.kafka.registry.fence_and_add import fence
@@ -93,10 +94,7 @@ class Registry:
         return refreshed(self._admin, partitions, self.spec.patience_seconds)
 
     def prove_jobs(self) -> None:
-        """Read all job entries recorded before this call, even if a stale leader would answer.
-
-        Raises StorageError.
-        """
+        """Read all job entries up to proven bounds. Raises StorageError."""
         for number in range(self._count() or 1):
             self._partition(number).prove()
 
@@ -116,8 +114,8 @@ class Registry:
     def _settled(self, layouts: Entries | None = None) -> int | None:
         text = (layouts or self._layouts).text(_SETTLED)
         try:
-            return None if text is None else int(json.loads(text)["partitions"])
-        except (KeyError, TypeError, ValueError):
+            return None if text is None else _partition_count(json.loads(text)["partitions"])
+        except INVALID_FIELDS:
             raise FormatError(
                 f"the entry {_SETTLED!r} of topic {self.spec.layouts_topic} is not in the format of this "
                 f"spark_cas. Either a newer version or another program wrote it."
@@ -140,6 +138,13 @@ class Registry:
         if number not in self._jobs:
             self._jobs[number] = Entries(self._readers, self._admin, self.spec.registry_topic, number)
         return self._jobs[number]
+
+
+def _partition_count(value: object) -> int:
+    if not isinstance(value, int) or not 0 < value <= MOST_PARTITIONS:
+        msg = f"expected a number from 1 to {MOST_PARTITIONS}"
+        raise ValueError(msg)
+    return value
 
 
 def _put(entries: Entries, key: str, text: str) -> str:

@@ -17,8 +17,9 @@ from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import Layout, Plan
+from spark_cas.core.recorded_fields import INVALID_FIELDS, require_types
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import confirming_read
+from spark_cas.log.kafka.client.ask import confirmed
 from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.kafka.client.rights import lacking, on_topic
 from spark_cas.log.kafka.offsets import end_offsets
@@ -39,9 +40,7 @@ class TopicLayouts:
     _newest: Layout | None = field(default=None, init=False)
 
     def layout(self, *, made: bool = True) -> Layout:
-        """Return the newest layout that a broker ever reported.
-
-        Partitions are never removed, so a lower count is stale.
+        """Return the newest layout that a broker ever reported. Partitions are never removed.
 
         Raises:
             LogNotFoundError: The topic does not exist. Raised without a retry unless it was ``made`` or seen before.
@@ -54,20 +53,18 @@ class TopicLayouts:
         return newest
 
     def await_partitions(self, partitions: Sequence[int]) -> Layout:
-        """Return the layout after a broker reports these partitions.
-
-        The caller may know them from a more recent broker.
+        """Return the layout, and check that it has these partitions, which another broker may have reported.
 
         Raises:
-            ValueError: A partition does not exist, according to confirming reads.
+            ValueError: A partition does not exist.
             LogNotFoundError, StorageError: As for `layout`.
         """
+
+        def doubt(layout: Layout) -> str:
+            return "" if max(partitions, default=0) < layout.partitions else "a broker knows of fewer"
+
         self.admin.known.add(self.topic)
-        wait = confirming_read(self.admin, f"looking for the partitions of topic {self.topic}")
-        while True:
-            layout = self.layout()
-            if max(partitions, default=0) < layout.partitions or not wait.again("a broker knows of fewer"):
-                break
+        layout = confirmed(self.admin, self.layout, doubt, f"looking for the partitions of topic {self.topic}")
         for partition in partitions:
             layout.require(partition)
         return layout
@@ -118,7 +115,7 @@ class TopicLayouts:
             intents, done, partitioner = [], [], None
         pending = _pending(intents, done)
         if done and done[-1].epoch > layout.epoch:
-            # The registry is authoritative: a broker that reports fewer partitions has stale metadata.
+            # The registry is authoritative.
             layout = self._newest = _layout(layout.log_id, done[-1].epoch)
         if pending is not None and pending.before < layout.partitions:
             layout = _layout(layout.log_id, pending.before)
@@ -144,12 +141,8 @@ class TopicLayouts:
         return _partitioner(self.registry.put_layout(key, json.dumps({"partitioner": partitioner})))
 
     def _changed_as_counted(self, log_id: str, epoch: int) -> LayoutChanged | None:
-        wait = confirming_read(self.admin, f"looking for the partitions of topic {self.topic}")
-        while True:
-            count = len(require_planned(self.admin, self.topic, log_id).partitions)
-            # Partitions are never removed: a broker that reports fewer than planned has stale metadata.
-            if count >= epoch or not wait.again("a broker knows of fewer than there were"):
-                return LayoutChanged(epoch, count) if count != epoch else None
+        count = len(require_planned(self.admin, self.topic, log_id, epoch).partitions)
+        return LayoutChanged(epoch, count) if count != epoch else None
 
     def _changed_as_recorded(self, log_id: str, epoch: int) -> LayoutChanged | None:
         intents, done, _ = self._recorded(log_id)
@@ -200,23 +193,23 @@ def _json(value: Intent | Expansion) -> str:
 
 def _intent(value: str) -> Intent:
     try:
-        return Intent(**json.loads(value))
-    except (TypeError, ValueError):
+        return require_types(Intent(**json.loads(value)))
+    except INVALID_FIELDS:
         raise _foreign() from None
 
 
 def _expansion(value: str) -> Expansion:
     try:
         fields = json.loads(value)
-        return Expansion(**{**fields, "thresholds": tuple(fields["thresholds"])})
-    except (KeyError, TypeError, ValueError):
+        return require_types(Expansion(**{**fields, "thresholds": tuple(fields["thresholds"])}))
+    except INVALID_FIELDS:
         raise _foreign() from None
 
 
 def _partitioner(value: str) -> Partitioner:
     try:
         return known_partitioner(json.loads(value)["partitioner"])
-    except (KeyError, TypeError, ValueError):
+    except INVALID_FIELDS:
         raise _foreign("the partitioner of a topic") from None
 
 

@@ -19,7 +19,10 @@ from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.members import Members
 from spark_cas.log.kafka.client.rights import to_claim
 from spark_cas.log.kafka.registry.group_metadata import MAX_METADATA_BYTES, GroupMetadata
+from spark_cas.log.kafka.registry.inflating import inflate
 
+_MOST_TEXT_BYTES = 1024 * 1024
+"""The largest value before compression. Even with the longest names it has a few kilobytes."""
 _DOING = "changing the locks of the log"
 
 
@@ -85,7 +88,7 @@ def _encode(locks: LoadLocks) -> str:
 
 def _decode(text: str) -> LoadLocks:
     try:
-        return load_locks_from_json(zlib.decompress(base64.b64decode(text)))
+        return load_locks_from_json(inflate(base64.b64decode(text), _MOST_TEXT_BYTES))
     except (ValueError, zlib.error):
         raise FormatError(
             "the locks of the log are not in the format of this spark_cas. Either a newer version wrote them, or "

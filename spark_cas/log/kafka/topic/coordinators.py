@@ -3,7 +3,7 @@
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask, confirming_read
+from spark_cas.log.kafka.client.ask import ask, confirmed
 from spark_cas.log.kafka.client.error_text import NotAvailableError
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED
 from spark_cas.log.kafka.topic.broker_settings import broker_settings
@@ -31,14 +31,16 @@ def require_coordinators(admin: Admin) -> None:
         NotAvailableError: The brokers cannot create an internal topic.
         StorageError: The brokers did not answer.
     """
-    wait = confirming_read(admin, _DOING)
-    while not admin.coordinated:
-        shortage = _shortage(admin)
-        if shortage is None:
-            admin.coordinated = True
-            return
-        if not wait.again("fewer brokers are registered than an internal topic has replicas"):
-            raise shortage
+
+    def doubt(shortage: NotAvailableError | None) -> str:
+        return "fewer brokers are registered than an internal topic has replicas" if shortage else ""
+
+    if admin.coordinated:
+        return
+    shortage = confirmed(admin, lambda: _shortage(admin), doubt, _DOING)
+    if shortage is not None:
+        raise shortage
+    admin.coordinated = True
 
 
 def _shortage(admin: Admin) -> NotAvailableError | None:

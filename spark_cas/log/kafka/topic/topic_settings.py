@@ -9,7 +9,7 @@ from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, Top
 
 from spark_cas.core.errors import LogNotSharedError
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask, confirming_read, read_confirmed
+from spark_cas.log.kafka.client.ask import ask, confirmed, read_confirmed
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
 
@@ -41,26 +41,29 @@ def describe(admin: Admin, topic: str, *, made: bool = False, with_rights: bool 
     return read_confirmed(admin, topic, read, made=made)
 
 
-def require_planned(admin: Admin, topic: str, log_id: str) -> TopicDescription:
+def require_planned(admin: Admin, topic: str, log_id: str, partitions: int = 0) -> TopicDescription:
     """Return the brokers' description of a topic, and check that it is the topic that a plan was made for.
 
-    A broker may have stale metadata, so confirm a missing or different topic by more reads.
+    The answer is confirmed if it is another topic, or has fewer than ``partitions``, which are never removed.
 
     Raises:
         LogNotSharedError: The topic is another one with the same name.
         LogNotFoundError, StorageError: The topic cannot be described.
     """
+
+    def doubt(description: TopicDescription) -> str:
+        if str(description.topic_id) != log_id:
+            return "a broker knows another one of its name"
+        return "a broker knows of fewer partitions" if len(description.partitions) < partitions else ""
+
     admin.known.add(topic)
-    wait = confirming_read(admin, f"looking for topic {topic}")
-    while True:
-        description = describe(admin, topic)
-        if str(description.topic_id) == log_id:
-            return description
-        if not wait.again("a broker knows another one of its name"):
-            raise LogNotSharedError(
-                f"topic {topic} is not the one that the plan was made for: it was deleted and recreated. The new "
-                f"one got nothing of this job. Use another job name if the rows are to go into it."
-            )
+    result = confirmed(admin, lambda: describe(admin, topic), doubt, f"looking for topic {topic}")
+    if str(result.topic_id) != log_id:
+        raise LogNotSharedError(
+            f"topic {topic} is not the one that the plan was made for: it was deleted and recreated. The new "
+            f"one got nothing of this job. Use another job name if the rows are to go into it."
+        )
+    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,111 @@
+"""`doctor`: report the problems of a log, and abort open transactions."""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+from rich.console import Console
+
+from spark_cas.cli.opening import naming, read_options
+from spark_cas.core.finding import Finding, Severity
+from spark_cas.log import clock, timing
+from spark_cas.log.backend import Backend
+from spark_cas.log.doctor.examining import exact_transaction, examine, own_transactions
+from spark_cas.log.open import open_log, with_short_timeout
+from spark_cas.programs.environment import accelerators, environment_findings, versions
+from spark_cas.programs.errors import ExitCode, UsageError
+from spark_cas.programs.program import print_line
+
+_STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: ""}
+_CODES = {Severity.ERROR: ExitCode.ERROR, Severity.WARNING: ExitCode.WARNING, Severity.INFO: ExitCode.COMPLETE}
+
+
+def doctor(arguments: argparse.Namespace) -> ExitCode:
+    """Report the problems of a log, or abort open transactions of a topic."""
+    exact = (arguments.producer_id, arguments.producer_epoch, arguments.partition)
+    if not arguments.abort and (arguments.yes or any(each is not None for each in exact)):
+        raise UsageError("--producer-id, --producer-epoch, --partition and --yes need --abort")
+    if None in exact and any(each is not None for each in exact):
+        raise UsageError("--producer-id, --producer-epoch and --partition require each other")
+    if arguments.abort and arguments.json:
+        raise UsageError("--json is for the report, and --abort makes none")
+    spec = read_options(arguments).selection.only()
+    # A part that is blocked is reported, so do not wait for it as long as a write would.
+    short = with_short_timeout(spec, int(1000 * timing.current().longest_request))
+    with naming(spec), open_log(short) as log:
+        if arguments.abort:
+            _abort(log, arguments)
+            return ExitCode.COMPLETE
+        accelerated = accelerators(log.accelerators())
+        findings = [*examine(log, clock.now_ms()), *environment_findings(accelerated)]
+    findings = [_with_address(each, arguments) for each in findings]
+    code = max((_CODES[each.severity] for each in findings), default=ExitCode.COMPLETE)
+    if arguments.json:
+        status = {code: str(severity) for severity, code in _CODES.items()} | {ExitCode.COMPLETE: "ok"}
+        environment = {"versions": versions(), "accelerators": accelerated}
+        reported = [asdict(each) for each in findings]
+        print(
+            json.dumps({"log": spec.topic, "status": status[code], "environment": environment, "findings": reported})
+        )
+    else:
+        _print(spec.topic, findings)
+    return code
+
+
+def _abort(log: Backend, arguments: argparse.Namespace) -> None:
+    transactions = log.open_transactions()
+    if arguments.producer_id is None:
+        own = own_transactions(transactions)
+        for each in own:
+            log.abort_transaction(each)
+            print(f"aborted the transaction of {each.transactional_id}: its load retries, or fails and can run again")
+        if not own:
+            print(f"the writers of {log.topic} have no open transaction")
+        return
+    partition = arguments.partition
+    transaction = exact_transaction(
+        transactions, log.topic, partition, arguments.producer_id, arguments.producer_epoch
+    )
+    name = transaction.transactional_id or "no visible transactional id"
+    label = f"producer id {transaction.producer_id}, epoch {transaction.producer_epoch} ({name})"
+    if not transaction.own and not arguments.yes:
+        _confirm(f"Abort the transaction of {label} in partition {partition} of {log.topic}? Its producer is fenced")
+    log.abort_transaction(transaction, partition)
+    print(f"aborted the transaction of {label} in partition {partition} of {log.topic}")
+
+
+def _confirm(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError("--abort of another producer's transaction needs a confirmation: add --yes")
+    if input(f"{question} [y/N] ").strip().lower() not in {"y", "yes"}:
+        raise UsageError("not confirmed, and nothing was changed")
+
+
+def _with_address(finding: Finding, arguments: argparse.Namespace) -> Finding:
+    """Return a finding whose fix names the log as the user did. Other options may be secret."""
+    if arguments.bootstrap_servers is None:
+        address = shlex.quote(str(arguments.log))
+    else:
+        brokers = shlex.quote(arguments.bootstrap_servers)
+        address = f"--bootstrap-servers {brokers} --topic {shlex.quote(arguments.topic)}"
+    prefixes = [f"{name}={value}" for name, value in arguments.log_option or () if name.lower() == "idprefix"]
+    address = " ".join([address, *(f"--log-option {shlex.quote(each)}" for each in prefixes)])
+    words = [address if word == "LOG" else word for word in finding.fix.split(" ")]
+    return replace(finding, fix=" ".join(words))
+
+
+def _print(topic: str, findings: Sequence[Finding]) -> None:
+    console = Console()
+    known = ", ".join(f"{name} {version}" for name, version in versions().items() if version is not None)
+    print_line(console, f"{topic}: {known}")
+    for each in findings:
+        print_line(console, f"{each.severity} {each.problem} {each.subject}", _STYLES[each.severity])
+        print_line(console, f"    {each.meaning}")
+        if each.fix:
+            print_line(console, f"    fix: {each.fix}")
+    severities = [each.severity for each in findings]
+    counts = ", ".join(f"{severities.count(each)} {each}" for each in reversed([*Severity]))
+    print_line(console, counts if findings else "no problem found")

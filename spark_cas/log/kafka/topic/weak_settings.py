@@ -1,0 +1,196 @@
+"""Settings and replicas of topics and brokers that weaken a promise, as findings."""
+
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import TopicPartitionInfo
+from confluent_kafka.admin import TopicDescription
+
+from spark_cas.core.finding import Finding, Problem, Severity
+from spark_cas.log.kafka.topic.topic_settings import TopicSettings
+from spark_cas.log.timing import LONGEST_TRANSACTION_MS
+
+_USUAL_RESUME_MINUTES = 10_080
+"""Seven days: the default of offsets.retention.minutes and, in milliseconds, of transactional.id.expiration.ms."""
+_RESTART = "in server.properties of each broker, and restart the brokers one after the other"
+
+
+def replica_findings(description: TopicDescription, settings: TopicSettings | None) -> Iterator[Finding]:
+    """Yield findings on the leaders and the replicas of a topic."""
+    name = description.name
+    needed = 1 if settings is None else settings.min_insync_replicas
+    leaderless = [each for each in description.partitions if leader_of(each) < 0]
+    if leaderless:
+        yield Finding(
+            Problem.NO_LEADER,
+            Severity.ERROR,
+            f"topic {name}",
+            f"{_named(leaderless)} has no leader: it can be neither written nor read",
+            "start the brokers that hold its replicas",
+            {"partitions": [each.id for each in leaderless]},
+        )
+    lagging = [each for each in description.partitions if leader_of(each) >= 0 and len(each.isr) < len(each.replicas)]
+    refused = [each for each in lagging if len(each.isr) < needed]
+    if lagging:
+        consequence = "no append is acknowledged" if refused else "a failure of another broker may block appends"
+        yield Finding(
+            Problem.REPLICAS_OUT_OF_SYNC,
+            Severity.ERROR if refused else Severity.WARNING,
+            f"topic {name}",
+            f"{_named(refused or lagging)} has replicas that are not in sync, and min.insync.replicas is {needed}: "
+            f"{consequence}",
+            "start the missing brokers, and wait until their replicas are in sync",
+            {"partitions": [each.id for each in lagging]},
+        )
+    replicas = min(len(each.replicas) for each in description.partitions)
+    if replicas < 2:  # noqa: PLR2004 - one replica
+        yield Finding(
+            Problem.REPLICATION_FACTOR,
+            Severity.WARNING,
+            f"topic {name}",
+            f"topic {name} has one replica: if its broker loses the disk, its records are lost",
+            "kafka-reassign-partitions.sh --execute, with three replicas for each partition",
+            {"replicas": replicas},
+        )
+
+
+def loss_findings(description: TopicDescription, settings: TopicSettings) -> Iterator[Finding]:
+    """Yield findings on the settings of a topic with which a failure may lose acknowledged records."""
+    name = description.name
+    if settings.unclean_leader_election:
+        yield Finding(
+            Problem.UNCLEAN_LEADER_ELECTION,
+            Severity.WARNING,
+            f"topic {name}",
+            f"unclean.leader.election.enable of topic {name} is true: after a failure acknowledged records may be "
+            f"lost. A later append then fails, because the log was truncated; set it to false to keep them",
+            _alter_topic(name, "unclean.leader.election.enable=false"),
+        )
+    replicas = min(len(partition.replicas) for partition in description.partitions)
+    if settings.min_insync_replicas < min(2, replicas):
+        yield Finding(
+            Problem.MIN_INSYNC_REPLICAS,
+            Severity.WARNING,
+            f"topic {name}",
+            f"min.insync.replicas of topic {name} is {settings.min_insync_replicas} with {replicas} replicas: a "
+            f"record may be acknowledged while only one broker has it. Set it to 2 or more",
+            _alter_topic(name, "min.insync.replicas=2"),
+            {"min_insync_replicas": settings.min_insync_replicas, "replicas": replicas},
+        )
+
+
+def removal_findings(name: str, settings: TopicSettings) -> Iterator[Finding]:
+    """Yield findings on the settings of a log's topic with which the brokers remove records."""
+    subject = f"topic {name}"
+    if settings.compacted:
+        yield Finding(
+            Problem.COMPACTION,
+            Severity.INFO,
+            subject,
+            "the topic is compacted: rows need a key, older values of a key vanish, and an expected offset must be "
+            "the end itself once the claim is older than delete.retention.ms",
+        )
+    if settings.deleted and settings.retention_ms >= 0:
+        yield Finding(
+            Problem.RETENTION,
+            Severity.INFO,
+            subject,
+            f"records whose timestamp is older than {duration(settings.retention_ms)} are deleted (retention.ms), "
+            f"also right after they were appended. Leave the column timestamp out, or set retention.ms to -1, if "
+            f"rows are older than that",
+            _alter_topic(name, "retention.ms=-1"),
+        )
+    if settings.deleted and settings.retention_bytes >= 0:
+        yield Finding(
+            Problem.RETENTION,
+            Severity.INFO,
+            subject,
+            f"a partition keeps no more than {settings.retention_bytes} bytes (retention.bytes): older records are "
+            f"deleted. Set it to -1 if the log is to be kept whole",
+            _alter_topic(name, "retention.bytes=-1"),
+        )
+
+
+def registry_findings(name: str, settings: TopicSettings) -> Iterator[Finding]:
+    """Yield findings on the settings of a registry topic with which plans expire."""
+    if settings.deleted and max(settings.retention_ms, settings.retention_bytes) >= 0:
+        yield Finding(
+            Problem.REGISTRY_EXPIRES,
+            Severity.ERROR,
+            f"topic {name}",
+            f"the registry topic {name} deletes old records, and with them plans and completions: a job that is run "
+            f"again could be appended a second time",
+            _alter_topic(name, "cleanup.policy=compact"),
+        )
+
+
+def broker_findings(broker: int, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield findings on the settings of a broker that are known."""
+    minutes = _number(settings, "offsets.retention.minutes")
+    if minutes is not None and minutes < _USUAL_RESUME_MINUTES:
+        yield Finding(
+            Problem.OFFSETS_RETENTION,
+            Severity.WARNING,
+            f"broker {broker}",
+            f"a job that was interrupted can be resumed only for {duration(minutes * 60_000)} after its last "
+            f"chunk (offsets.retention.minutes), and is refused later. Set it to {_USUAL_RESUME_MINUTES} or more",
+            f"set offsets.retention.minutes={_USUAL_RESUME_MINUTES} {_RESTART}",
+        )
+    if settings and settings.get("transaction.partition.verification.enable") != "true":
+        yield Finding(
+            Problem.PARTITION_VERIFICATION,
+            Severity.WARNING,
+            f"broker {broker}",
+            "transaction.partition.verification.enable is not true, or the brokers are older than Kafka 3.6: a "
+            "transaction that a failure left open may block all readers until an operator aborts it. Set it to true",
+            "kafka-configs.sh --alter --entity-type brokers --entity-default --add-config "
+            "transaction.partition.verification.enable=true",
+        )
+
+
+def transaction_findings(broker: int, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield findings on the settings of a broker that apply to its transactions."""
+    longest_ms = _number(settings, "transaction.max.timeout.ms")
+    if longest_ms is not None and longest_ms < LONGEST_TRANSACTION_MS:
+        yield Finding(
+            Problem.TRANSACTION_TIMEOUT,
+            Severity.WARNING,
+            f"broker {broker}",
+            f"transaction.max.timeout.ms is {longest_ms}: an atomic load that needs a longer transaction fails "
+            f"before its first row",
+            f"set transaction.max.timeout.ms={LONGEST_TRANSACTION_MS} {_RESTART}",
+        )
+    kept_ms = _number(settings, "transactional.id.expiration.ms")
+    if kept_ms is not None and kept_ms < 60_000 * _USUAL_RESUME_MINUTES:
+        yield Finding(
+            Problem.TRANSACTIONAL_ID_EXPIRATION,
+            Severity.WARNING,
+            f"broker {broker}",
+            f"a coordinator forgets a transactional id after {duration(kept_ms)} without a transaction "
+            f"(transactional.id.expiration.ms): a writer that was suspended for longer is no longer fenced",
+            f"set transactional.id.expiration.ms={60_000 * _USUAL_RESUME_MINUTES} {_RESTART}",
+        )
+
+
+def leader_of(partition: TopicPartitionInfo) -> int:
+    """Return the id of the leader of a partition, -1 if it has none."""
+    return getattr(partition.leader, "id", -1)  # None if there is no leader, against its type
+
+
+def duration(milliseconds: int) -> str:
+    """Return a duration in days or, below a day, in seconds."""
+    days = milliseconds / 86_400_000
+    return f"{days:g} days" if days >= 1 else f"{milliseconds / 1000:g} s"
+
+
+def _number(settings: Mapping[str, str], name: str) -> int | None:
+    value = settings.get(name)
+    return None if value is None else int(value)
+
+
+def _alter_topic(name: str, setting: str) -> str:
+    return f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config {setting}"
+
+
+def _named(partitions: list[TopicPartitionInfo]) -> str:
+    first = f"partition {partitions[0].id}"
+    return first if len(partitions) == 1 else f"{first} (and {len(partitions) - 1} more)"

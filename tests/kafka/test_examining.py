@@ -1,0 +1,457 @@
+"""`spark-cas doctor` on brokers: it finds each planted problem of a cluster, and nothing on a healthy one."""
+
+import os
+import shlex
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import NewTopic, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from spark_cas import open_log
+from spark_cas.core.finding import Severity
+from spark_cas.log import clock
+from spark_cas.log.doctor.examining import transaction_finding
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.client.rights import Right, on_topic
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic
+from tests.kafka.raw_records import RawRecord, append_raw
+from tests.kafka.secured import PASSWORD, USER, sasl, secured_broker
+from tests.pages import blocks
+from tests.support.loads import TEN, run_job
+from tests.support.planted_problems import (
+    lock_of_ended_process,
+    only,
+    report_on,
+    undecided_load,
+    unfinished_expansion,
+    unfinished_job,
+)
+from tests.support.programs import run_cli
+from tools.kafka_broker import KafkaBroker
+from tools.kafka_broker.waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+HOUR_MS = 3_600_000
+OF_BROKER = {
+    "OFFSETS_RETENTION": {"offsets.retention.minutes": "1440"},
+    "PARTITION_VERIFICATION": {"transaction.partition.verification.enable": "false"},
+    "TRANSACTIONAL_ID_EXPIRATION": {"transactional.id.expiration.ms": "86400000"},
+    "TRANSACTION_TIMEOUT": {"transaction.max.timeout.ms": "600000"},
+}
+"""Broker settings that weaken a promise, by problem."""
+OF_ONE_BROKER = {"REPLICATION_FACTOR"}
+
+
+@dataclass
+class Place:
+    """A new topic with its own registry."""
+
+    spec: KafkaSpec
+
+    @property
+    def arguments(self):
+        brokers = ["--bootstrap-servers", self.spec.bootstrap_servers, "--topic", self.spec.topic]
+        return [*brokers, "--log-option", f"idPrefix={self.spec.prefix}"]
+
+    def report(self):
+        return report_on(*self.arguments)
+
+    def abort(self, *arguments):
+        return run_cli("doctor", *self.arguments, "--abort", *arguments)
+
+    def transactions(self):
+        with KafkaLog(self.spec) as log:
+            return log.open_transactions()
+
+
+def place_on(bootstrap, **config):
+    topic = create_topic(bootstrap, 1, **config)
+    return Place(KafkaSpec(bootstrap, topic, topic))
+
+
+@pytest.fixture(scope="module")
+def sick(conf):
+    """A broker whose settings weaken promises."""
+    settings = {name: value for each in OF_BROKER.values() for name, value in each.items()}
+    with KafkaBroker(conf, settings=settings) as broker:
+        append(broker.bootstrap, create_topic(broker.bootstrap), "a")  # creates the internal topics
+        yield broker
+
+
+@pytest.fixture
+def place(sick):
+    return place_on(sick.bootstrap)
+
+
+@pytest.fixture
+def later(monkeypatch):
+    """A function that moves the clock of this process forward."""
+    now_ms = clock.now_ms
+
+    def moved(milliseconds):
+        monkeypatch.setattr(clock, "now_ms", lambda: now_ms() + milliseconds)
+
+    return moved
+
+
+@contextmanager
+def open_transaction(spec, transactional_id, timeout_ms=60_000):
+    """A producer with an open transaction, which has one record."""
+    producer = Producer(
+        {
+            "bootstrap.servers": spec.bootstrap_servers,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+        }
+    )
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce(spec.topic, "open", partition=0)
+    assert producer.flush(SECONDS) == 0
+    yield producer
+
+
+def hang(spec):
+    """Append a record in a transaction that no coordinator knows, and return the producer id."""
+    producer_id = int.from_bytes(os.urandom(4))
+    append_raw(spec.bootstrap_servers, spec.topic, RawRecord(timestamp_ms=clock.now_ms()), open_for=producer_id)
+    return producer_id
+
+
+def exact(transaction):
+    ids = ["--producer-id", f"{transaction.producer_id}", "--producer-epoch", f"{transaction.producer_epoch}"]
+    return [*ids, "--partition", "0"]
+
+
+def test_healthy_cluster_has_no_finding(cluster):
+    place = place_on(cluster.bootstrap)
+    with KafkaLog(place.spec) as log:
+        run_job(log, "done", TEN)
+    report = place.report()
+    assert (report.code, report.status, report.problems) == (0, "ok", {})
+    assert report.environment["accelerators"]["array_producer"] is not None
+    assert report.environment["versions"]["kafka-python"]
+
+
+def test_weak_settings_of_a_broker_are_found(place):
+    report = place.report()
+    assert report.code == 6
+    assert {*report.problems} == {*OF_BROKER} | OF_ONE_BROKER
+    assert {each["subject"] for each in report.problems["REPLICATION_FACTOR"]} >= {f"topic {place.spec.topic}"}
+
+
+@pytest.mark.parametrize(
+    ("config", "problem", "severity"),
+    [
+        ({"unclean_leader_election_enable": "true"}, "UNCLEAN_LEADER_ELECTION", "warning"),
+        ({"min_insync_replicas": "1"}, "MIN_INSYNC_REPLICAS", "warning"),
+        ({"retention_ms": "172800000"}, "RETENTION", "info"),
+        ({"retention_bytes": "12345"}, "RETENTION", "info"),
+        ({"cleanup_policy": "compact"}, "COMPACTION", "info"),
+    ],
+)
+def test_weak_setting_of_a_topic_is_found_alone(cluster, config, problem, severity):
+    place = place_on(cluster.bootstrap, **config)
+    report = place.report()
+    assert report.code == (6 if severity == "warning" else 0)
+    assert [*report.problems] == [problem]
+    finding = only(report.problems[problem])
+    assert (finding["severity"], finding["subject"]) == (severity, f"topic {place.spec.topic}")
+    assert problem == "COMPACTION" or place.spec.topic in finding["fix"]
+
+
+def test_registry_that_expires_is_found(cluster):
+    place = place_on(cluster.bootstrap)
+    name = place.spec.registry_topic
+    admin = admin_of(cluster.bootstrap)
+    admin.create_topics([NewTopic(name, 1, config={"retention.ms": "1000000"})])[name].result(SECONDS)
+    report = place.report()
+    assert (report.code, [*report.problems]) == (7, ["REGISTRY_EXPIRES"])
+    assert name in only(report.problems["REGISTRY_EXPIRES"])["fix"]
+
+
+@pytest.mark.parametrize(
+    ("plant", "hours", "problem"),
+    [
+        (lock_of_ended_process, 0, "LOAD_LOCK"),
+        (unfinished_expansion, 0, "UNFINISHED_EXPANSION"),
+        (unfinished_job, 2, "UNFINISHED_JOB"),
+        (unfinished_job, 13, "LEDGER_EXPIRES"),
+    ],
+)
+def test_problem_of_a_job_is_found(place, later, plant, hours, problem):
+    """Ledger entries expire after 24 h on this broker."""
+    with KafkaLog(place.spec) as log:
+        plant(log)
+    later(hours * HOUR_MS)
+    report = place.report()
+    assert {*report.problems} == {*OF_BROKER, problem} | OF_ONE_BROKER
+    assert only(report.problems[problem])["severity"] == ("error" if plant is unfinished_expansion else "warning")
+
+
+def test_undecided_load_is_found(place):
+    with KafkaLog(place.spec) as log:
+        undecided_load(log)
+        report = place.report()
+        load = next(each for each in report.problems["UNDECIDED_LOAD"] if "transactional_id" in each["details"])
+        assert load["details"]["transactional_id"] == place.spec.whole_id("whole")
+        assert load["fix"].startswith("if the load does not run any more: spark-cas abort whole ")
+    assert run_cli(*shlex.split(load["fix"].rpartition("spark-cas ")[2])).code == 0
+    assert "UNDECIDED_LOAD" not in place.report().problems
+
+
+def test_open_transaction_of_another_producer_is_found_and_stays(place):
+    with open_transaction(place.spec, f"other-{place.spec.topic}") as producer:
+        finding = only(place.report().problems["OPEN_TRANSACTION"])
+        assert finding["severity"] == "info"
+        details = finding["details"]
+        assert details["transactional_id"] == f"other-{place.spec.topic}"
+        assert (details["own"], details["coordinator"], details["timeout_ms"]) == (False, 1, 60_000)
+        assert details["partitions"] == [{"topic": place.spec.topic, "partition": 0, "start_offset": 0}]
+        producer.commit_transaction(SECONDS)
+    assert "OPEN_TRANSACTION" not in place.report().problems
+    assert committed_values(place.spec.bootstrap_servers, place.spec.topic) == ["open"]
+
+
+def test_overdue_transaction_is_a_warning(place, later):
+    with open_transaction(place.spec, f"other-{place.spec.topic}", timeout_ms=600_000):
+        later(HOUR_MS)
+        assert only(place.report().problems["OPEN_TRANSACTION"])["severity"] == "warning"
+        assert place.abort(*exact(place.transactions()[0]), "--yes").code == 0
+
+
+def test_own_transaction_is_found_and_aborted_by_fencing(place):
+    own_id = place.spec.transactional_id(0, "job")
+    other_id = f"other-{place.spec.topic}"
+    with open_transaction(place.spec, own_id) as producer, open_transaction(place.spec, other_id) as other:
+        [finding] = [each for each in place.report().problems["OPEN_TRANSACTION"] if each["details"]["own"]]
+        assert finding["fix"].endswith(" --abort")
+        ended = place.abort()
+        assert (ended.code, own_id in ended.out) == (0, True)
+        with pytest.raises(KafkaException):
+            producer.commit_transaction(SECONDS)
+        [left] = place.transactions()
+        assert left.transactional_id == other_id
+        other.commit_transaction(SECONDS)
+    assert committed_values(place.spec.bootstrap_servers, place.spec.topic) == ["open"]
+    assert "no open transaction" in place.abort().out
+
+
+def test_transaction_of_another_producer_needs_exact_ids_and_a_confirmation(place):
+    with open_transaction(place.spec, f"other-{place.spec.topic}") as producer:
+        [transaction] = place.transactions()
+        producer_id, epoch = f"{transaction.producer_id}", f"{transaction.producer_epoch}"
+        wrong = [
+            ["--producer-id", f"{transaction.producer_id + 1}", "--producer-epoch", epoch, "--partition", "0"],
+            [
+                "--producer-id",
+                producer_id,
+                "--producer-epoch",
+                f"{transaction.producer_epoch + 1}",
+                "--partition",
+                "0",
+            ],
+            ["--producer-id", producer_id, "--producer-epoch", epoch, "--partition", "1"],
+        ]
+        for arguments in wrong:
+            assert place.abort(*arguments, "--yes").code == 2
+        assert place.abort(*exact(transaction)).code == 2, "without a confirmation"
+        assert place.transactions() == (transaction,)
+        ended = place.abort(*exact(transaction), "--yes")
+        assert (ended.code, producer_id in ended.out) == (0, True)
+        with pytest.raises(KafkaException):
+            producer.commit_transaction(SECONDS)
+    wait_until(lambda: not place.transactions(), SECONDS, lambda: "the transaction is still open")
+    assert committed_values(place.spec.bootstrap_servers, place.spec.topic) == []
+
+
+def test_transaction_that_ends_during_the_requests_does_not_hang(place, later, monkeypatch):
+    from kafka import KafkaAdminClient
+
+    listed = KafkaAdminClient.list_transactions
+    with open_transaction(place.spec, f"other-{place.spec.topic}") as producer:
+
+        def late(client, **filters):
+            producer.commit_transaction(SECONDS)
+            monkeypatch.undo()
+            later(HOUR_MS)
+            return listed(client, **filters)
+
+        monkeypatch.setattr(KafkaAdminClient, "list_transactions", late)
+        assert {*place.report().problems} == {*OF_BROKER} | OF_ONE_BROKER
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 2), ("", 2)])
+def test_confirmation_on_a_terminal(place, monkeypatch, answer, code):
+    with open_transaction(place.spec, f"other-{place.spec.topic}"):
+        [transaction] = place.transactions()
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: f"{answer}\n"))
+        monkeypatch.setattr("builtins.input", lambda _: answer)
+        assert place.abort(*exact(transaction)).code == code
+        assert len(place.transactions()) == (0 if code == 0 else 1)
+
+
+def test_hanging_transaction_is_found_and_aborted_by_a_marker(place, later):
+    producer_id = hang(place.spec)
+    [transaction] = place.transactions()
+    assert (transaction.producer_id, transaction.orphaned, transaction.coordinator) == (producer_id, True, None)
+    # Its coordinator may still end it.
+    assert only(place.report().problems["OPEN_TRANSACTION"])["severity"] == "info"
+    assert place.abort(*exact(transaction), "--yes").code == 2
+    later(HOUR_MS)
+    report = place.report()
+    finding = only(report.problems["HANGING_TRANSACTION"])
+    assert (report.code, finding["severity"]) == (7, "error")
+    assert f"--producer-id {producer_id} --producer-epoch 0 --partition 0" in finding["fix"]
+    assert place.abort().code == 0
+    assert place.transactions() == (transaction,), "an abort without ids is for own transactions"
+    assert place.abort(*exact(transaction)).code == 2, "without a confirmation"
+    assert place.abort(*exact(transaction), "--yes").code == 0
+    assert place.transactions() == ()
+    append(place.spec.bootstrap_servers, place.spec.topic, "after")
+    assert committed_values(place.spec.bootstrap_servers, place.spec.topic) == ["after"]
+
+
+def test_without_kafka_python_the_transactions_are_not_checked(place, monkeypatch):
+    hang(place.spec)
+    monkeypatch.setitem(sys.modules, "kafka", None)
+    report = place.report()
+    assert "spark-cas[doctor]" in only(report.problems["TRANSACTIONS_UNREADABLE"])["meaning"]
+    assert "OPEN_TRANSACTION" not in report.problems
+    ended = place.abort()
+    assert (ended.code, "kafka-python" in ended.err) == (2, True)
+
+
+def options_of(settings):
+    return [text for name, value in settings.items() for text in ("--log-option", f"kafka.{name}={value}")]
+
+
+def to_report(topic):
+    """Return the rights that docs/doctor.md names for a report."""
+    return [
+        *(on_topic("Read", name) for name in (topic, f"{topic}.registry", f"{topic}.layouts")),
+        Right("Describe", "group", f"{topic}/", prefixed=True),
+        Right("Describe", "transactional-id", "*"),
+        *(on_topic("DescribeConfigs", name) for name in (topic, f"{topic}.registry", f"{topic}.layouts")),
+    ]
+
+
+def test_transactions_are_listed_over_tls_and_with_sasl(secured):
+    topic = create_topic(secured.open)
+    secured.allow(to_report(topic))
+    tls = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(secured.certificate),
+    }
+    with open_transaction(KafkaSpec(secured.open, topic), f"other-{topic}") as producer:
+        for address, settings in ((secured.tls, tls), (secured.sasl, sasl())):
+            brokers = ["--bootstrap-servers", address, "--topic", topic, "--log-option", f"idPrefix={topic}"]
+            report = report_on(*brokers, *options_of(settings))
+            found = only(report.problems["OPEN_TRANSACTION"])
+            assert found["details"]["transactional_id"] == f"other-{topic}"
+            assert "UNREADABLE" not in report.problems
+            assert PASSWORD not in str(report)
+        assert "SETTINGS_UNREADABLE" in report.problems
+        producer.commit_transaction(SECONDS)
+
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+
+
+def test_transactions_are_listed_with_scram_and_with_a_client_certificate(conf, tmp_path):
+    settings = {
+        "super.users": f"User:ANONYMOUS;User:{USER};User:CN=127.0.0.1",
+        "listener.name.sasl.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.sasl.scram-sha-512.sasl.jaas.config": f"{SCRAM};",
+        "listener.name.tls.ssl.client.auth": "required",
+        "listener.name.tls.ssl.truststore.type": "PEM",
+        "listener.name.tls.ssl.truststore.location": str(tmp_path / "cert.pem"),
+    }
+    scram = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{SCRAM} username="{USER}" password="{PASSWORD}";',
+    }
+    tls = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(tmp_path / "cert.pem"),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(tmp_path / "store.pem"),
+    }
+    with secured_broker(conf, tmp_path, **settings) as secured:
+        admin = admin_of(secured.open)
+        user = UserScramCredentialUpsertion(
+            USER, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), PASSWORD.encode()
+        )
+        admin.alter_user_scram_credentials([user])[USER].result(SECONDS)
+        topic = create_topic(secured.open)
+        with open_transaction(KafkaSpec(secured.open, topic), f"other-{topic}") as producer:
+            for address, given in ((secured.sasl, scram), (secured.tls, tls)):
+                report = report_on("--bootstrap-servers", address, "--topic", topic, *options_of(given))
+                found = only(report.problems["OPEN_TRANSACTION"])
+                assert found["details"]["transactional_id"] == f"other-{topic}"
+            producer.commit_transaction(SECONDS)
+
+
+def test_rights_of_an_abort_are_necessary_and_sufficient(secured, later):
+    topic = create_topic(secured.open)
+    place = Place(KafkaSpec(secured.sasl, topic, topic))
+    login = options_of(sasl())
+    hang(KafkaSpec(secured.open, topic))
+    [transaction] = Place(KafkaSpec(secured.open, topic, topic)).transactions()
+    later(HOUR_MS)
+    secured.allow(to_report(topic))
+    denied = place.abort(*exact(transaction), "--yes", *login)
+    assert (denied.code, "Alter on the cluster" in denied.err) == (1, True)
+    secured.allow([*to_report(topic), Right("Alter", "cluster", "kafka-cluster")])
+    assert place.abort(*exact(transaction), "--yes", *login).code == 0
+
+
+def test_missing_right_to_list_transactions_is_a_warning(secured):
+    topic = create_topic(secured.open)
+    kept = [each for each in to_report(topic) if each.operation != "Read"]
+    secured.allow([*kept, on_topic("Describe", topic)])
+    brokers = ["--bootstrap-servers", secured.sasl, "--topic", topic, "--log-option", f"idPrefix={topic}"]
+    finding = only(report_on(*brokers, *options_of(sasl())).problems["TRANSACTIONS_UNREADABLE"])
+    assert (finding["severity"], "lacks an ACL" in finding["meaning"]) == ("warning", True)
+
+
+def test_severity_of_a_transaction_follows_its_timeout(place):
+    with open_transaction(place.spec, place.spec.transactional_id(0, "job")):
+        [transaction] = place.transactions()
+        for age_ms, severity in ((59_000, Severity.INFO), (61_000, Severity.WARNING)):
+            finding = transaction_finding(place.spec.topic, transaction, transaction.since_ms + age_ms)
+            assert finding.severity is severity
+        place.abort()
+
+
+def test_jobs_of_a_topic_are_listed(place):
+    with KafkaLog(place.spec) as log:
+        run_job(log, "done", TEN)
+        unfinished_job(log)
+    shown = run_cli("jobs", *place.arguments)
+    assert shown.code == 0
+    assert [word in shown.out for word in ("done", "complete", "killed", "incomplete")] == [True] * 4
+
+
+def test_commands_of_the_page_run(sick, tmp_path):
+    admin = admin_of(sick.bootstrap)
+    admin.create_topics([NewTopic("flights", 1)])["flights"].result(SECONDS)
+    with open_log(str(tmp_path / "logs/flights")) as log:
+        log.create(1)
+    shown = [each.text for each in blocks("docs/doctor.md") if each.language == "sh" and not each.why_not_run]
+    lines = [line for text in shown for line in text.splitlines()]
+    assert len(lines) > 4
+    for line in lines:
+        real = line.replace("/data/", f"{tmp_path}/").replace("localhost:9092", sick.bootstrap)
+        program, *arguments = shlex.split(real)
+        assert program == "spark-cas"
+        assert run_cli(*arguments).code in {0, 6}, line

@@ -1,0 +1,216 @@
+"""`spark-cas doctor` on a directory and on an S3 server: it finds each planted problem, and no other one."""
+
+import json
+
+import pytest
+
+from spark_cas import open_log
+from spark_cas.core.finding import Severity
+from spark_cas.log import clock
+from spark_cas.log.doctor import examining
+from spark_cas.log.objects import paths
+from tests.objects.servers import moto
+from tests.support.loads import TEN, run_job
+from tests.support.planted_problems import (
+    lock_of_ended_process,
+    only,
+    report_on,
+    undecided_load,
+    unfinished_expansion,
+    unfinished_job,
+)
+from tests.support.programs import run_cli
+
+HOUR_MS = 3_600_000
+
+
+def arguments_of(spec):
+    """Return the arguments of a command line for a store."""
+    options = [
+        argument for name, value in spec.store_options for argument in ("--log-option", f"store.{name}={value}")
+    ]
+    return [spec.url, *options]
+
+
+@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.s3)])
+def place(request, tmp_path):
+    """The arguments of a new log with one complete job, and a function that opens it."""
+    if request.param == "directory":
+        arguments, opened = [str(tmp_path / "flights")], lambda: open_log(str(tmp_path / "flights"))
+    else:
+        spec = request.getfixturevalue("s3").spec()
+        arguments, opened = arguments_of(spec), lambda: open_log(spec)
+    with opened() as log:
+        log.create(2)
+        run_job(log, "done", TEN)
+    return arguments, opened
+
+
+@pytest.fixture
+def later(monkeypatch):
+    """A function that moves the clock of this process forward."""
+    now_ms = clock.now_ms
+
+    def moved(milliseconds):
+        monkeypatch.setattr(clock, "now_ms", lambda: now_ms() + milliseconds)
+
+    return moved
+
+
+def test_healthy_log_has_no_finding(place):
+    arguments, _ = place
+    report = report_on(*arguments)
+    assert (report.code, report.status, report.problems) == (0, "ok", {})
+    assert report.environment["versions"]["spark-cas"]
+    assert report.environment["accelerators"]["freezing"]
+    assert "no problem found" in run_cli("doctor", *arguments).out
+
+
+@pytest.mark.parametrize(
+    ("plant", "problem", "code"),
+    [
+        (lock_of_ended_process, "LOAD_LOCK", 6),
+        (unfinished_expansion, "UNFINISHED_EXPANSION", 7),
+        (unfinished_job, "UNFINISHED_JOB", 6),
+        (undecided_load, "UNDECIDED_LOAD", 6),
+    ],
+)
+def test_planted_problem_is_found_alone(place, later, plant, problem, code):
+    arguments, opened = place
+    with opened() as log:
+        plant(log)
+    later(2 * HOUR_MS)
+    report = report_on(*arguments)
+    assert (report.code, [*report.problems]) == (code, [problem])
+    finding = only(report.problems[problem])
+    assert arguments[0] in finding["fix"]
+    assert finding["problem"] in run_cli("doctor", *arguments).out
+
+
+@pytest.mark.parametrize("plant", [lock_of_ended_process, unfinished_expansion, unfinished_job, undecided_load])
+def test_the_report_changes_nothing(tmp_path, plant):
+    address = str(tmp_path / "flights")
+    with open_log(address) as log:
+        log.create(2)
+        plant(log)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    report_on(address)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("plant", "command"),
+    [
+        (unfinished_expansion, ["expand"]),
+        (undecided_load, ["abort"]),
+        (lock_of_ended_process, ["abort"]),
+    ],
+)
+def test_the_named_command_fixes_the_problem(tmp_path, plant, command):
+    address = str(tmp_path / "flights")
+    with open_log(address) as log:
+        log.create(2)
+        plant(log)
+        if plant is lock_of_ended_process:
+            unfinished_job(log)
+    [finding] = [each for found in report_on(address).problems.values() for each in found]
+    program, *arguments = finding["fix"].rpartition("spark-cas ")[2].split()
+    assert program == command[0]
+    assert run_cli(program, *arguments).code == 0
+    assert report_on(address).problems == {}
+
+
+def test_running_load_is_no_warning(place):
+    arguments, opened = place
+    with opened() as log:
+        unfinished_job(log)
+        undecided_load(log)
+    report = report_on(*arguments)
+    assert (report.code, report.urgent) == (0, {})
+    assert only(report.problems["UNDECIDED_LOAD"])["severity"] == "info"
+
+
+def test_damaged_chunk_is_found(tmp_path):
+    address = str(tmp_path / "flights")
+    with open_log(address) as log:
+        log.create(2)
+        run_job(log, "done", TEN)
+    newest = max((tmp_path / "flights" / paths.chunk(0, 0)).parent.iterdir())
+    newest.write_bytes(newest.read_bytes()[:-100])
+    report = report_on(address)
+    assert report.code == 7
+    assert "CHUNK_DAMAGED" in {each["details"]["error"] for each in report.problems["UNREADABLE"]}
+
+
+@pytest.mark.s3
+def test_store_that_ignores_conditions_is_found(tmp_path):
+    flag = tmp_path / "ignore"
+    with moto(IGNORE_CONDITIONS=str(flag)) as served:
+        spec = served.spec()
+        with open_log(spec) as log:
+            log.create(2)
+        assert report_on(*arguments_of(spec)).problems == {}
+        flag.touch()
+        report = report_on(*arguments_of(spec))
+    assert (report.code, [*report.problems]) == (7, ["STORE_UNSAFE"])
+
+
+def test_log_without_probe_object_is_not_probed(tmp_path):
+    address = tmp_path / "flights"
+    with open_log(str(address)) as log:
+        log.create(2)
+    (address / paths.PROBE).unlink()
+    report = report_on(str(address))
+    assert (report.code, [*report.problems]) == (0, ["STORE_UNPROBED"])
+    assert not (address / paths.PROBE).exists()
+
+
+def test_missing_log_is_an_error(tmp_path):
+    assert run_cli("doctor", str(tmp_path / "none")).code == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--yes"],
+        ["--producer-id", "1"],
+        ["--abort", "--producer-id", "1"],
+        ["--abort", "--json"],
+        ["--abort", "--producer-id", "1", "--producer-epoch", "0", "--partition", "0", "--yes"],
+    ],
+)
+def test_an_incomplete_or_unmatched_abort_is_a_usage_error(place, arguments):
+    assert run_cli("doctor", *place[0], *arguments).code == 2
+
+
+def test_findings_are_sorted_by_severity(tmp_path, later):
+    address = str(tmp_path / "flights")
+    with open_log(address) as log:
+        log.create(2)
+        unfinished_job(log)
+        lock_of_ended_process(log)
+        unfinished_expansion(log)
+        later(2 * HOUR_MS)
+        severities = [each.severity for each in examining.examine(log, clock.now_ms())]
+    assert severities == [Severity.ERROR, Severity.WARNING, Severity.WARNING]
+
+
+def test_jobs_are_listed_with_state_rows_times_and_offsets(place):
+    arguments, opened = place
+    with opened() as log:
+        unfinished_job(log)
+        undecided_load(log)
+        lock_of_ended_process(log)
+    lines = [json.loads(line) for line in run_cli("jobs", *arguments, "--json").out.splitlines()]
+    assert [(each["job"], each["state"], each["rows"]) for each in lines] == [
+        ("done", "complete", 10),
+        ("killed", "incomplete", 2),
+        ("whole", "undecided", 0),
+    ]
+    done, killed, _ = lines
+    assert done["partitions"] == [{"partition": 0, "rows": 10, "base_offset": 0, "end_offset": 10}]
+    assert done["planned_at_ms"] <= done["newest_chunk_ms"] <= done["completed_at_ms"]
+    assert killed["completed_at_ms"] is None
+    shown = run_cli("jobs", *arguments).out
+    assert "done" in shown
+    assert "0: 10 to 12" in shown

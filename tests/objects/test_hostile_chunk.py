@@ -1,0 +1,175 @@
+"""A chunk that another program wrote raises an error that names its file, and does not fill the reader's memory."""
+
+import json
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xxhash
+
+from spark_cas.core.errors import ChunkDamagedError, FormatError
+from spark_cas.core.plan import Progress
+from spark_cas.core.records import RECORDS
+from spark_cas.log.objects import chunk_file, documents, paths, store_errors
+from spark_cas.log.objects.chunk_file import ChunkHeader, decode, decode_header, encode
+from spark_cas.log.objects.store import open_store
+from tests.objects.places import local_log, memory_spec, reopened
+from tests.support.writing import table_of
+
+ALL = tuple(RECORDS.names)
+MIB = 1024 * 1024
+
+
+def header_of(rows, base=0):
+    progress = Progress("job", 0, rows, "d" * 32, base, base + rows, 1, 0, False, 5, "run/0")
+    return ChunkHeader("log", 0, base, base + rows, "w" * 32, 0, None, progress)
+
+
+def forged(records, rows, **options):
+    """Return a chunk with valid checksums, as a program may write it that is not `encode`."""
+    text = json.dumps(chunk_file._fields(header_of(rows)))
+    table = records.append_column("offset", pa.array(range(records.num_rows), pa.int64()))
+    options = {"compression": "snappy", "use_dictionary": False, "store_schema": False} | options
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        writer.write_table(table, row_group_size=table.num_rows)
+        header = f"{xxhash.xxh3_64_hexdigest(text.encode())} {text}"
+        checksum = (chunk_file._MARK + chunk_file._BLANK).decode()
+        writer.add_key_value_metadata({"spark_cas.header": header, "spark_cas.checksum": checksum})
+    data = memoryview(sink.getvalue()).cast("B")
+    at = chunk_file._checksum_at(data)
+    data[at : at + 32] = chunk_file._checksum_around(data, at).encode()
+    return data
+
+
+def records_of(rows, **columns):
+    return pa.table([columns.get(each.name, pa.nulls(rows, each.type)) for each in RECORDS], schema=RECORDS)
+
+
+def repeated(rows, size):
+    """Return a column with one value in all rows, which takes no more memory than the value."""
+    return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([b"x" * size]))
+
+
+def with_repeated(column, rows, size):
+    table = records_of(rows)
+    return table.set_column(ALL.index(column), column, repeated(rows, size))
+
+
+@pytest.fixture
+def peak(monkeypatch):
+    """Set small limits, and return a function for the peak of Arrow's memory in the test."""
+    monkeypatch.setattr(chunk_file, "_MOST_DECODED_BYTES", 16 * MIB)
+    monkeypatch.setattr(chunk_file, "_MOST_BATCH_BYTES", 4 * MIB)
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    yield lambda: pool.max_memory() or 0
+    pa.set_memory_pool(before)
+
+
+def read_all(data):
+    return sum(batch.num_rows for batch in decode(data, "the chunk", ALL)[1])
+
+
+def test_a_forged_chunk_that_fits_is_read():
+    """So that the other tests fail for the reason that they name."""
+    assert read_all(forged(table_of("abc"), 3)) == 3
+    assert read_all(forged(with_repeated("key", 100, 1000), 100, use_dictionary=["key"])) == 100
+
+
+def test_values_that_inflate_are_rejected_before_they_are_read(peak):
+    data = forged(records_of(64, value=pa.array([bytes(MIB)] * 64)), 64)
+    written = peak()
+    assert len(data) < 4 * MIB
+    with pytest.raises(ChunkDamagedError, match=r"the chunk: it has \d+ bytes without compression"):
+        read_all(data)
+    assert peak() == written
+
+
+def test_a_long_key_that_repeats_does_not_fill_the_memory(peak):
+    data = forged(with_repeated("key", 100_000, MIB), 100_000, use_dictionary=["key"])
+    assert len(data) < MIB
+    with pytest.raises(ChunkDamagedError, match="the chunk: its records have more than"):
+        read_all(data)
+    assert peak() < 64 * MIB, "100 GB of keys"
+
+
+def test_a_long_key_of_a_writer_is_read(peak):
+    keys = [b"k" * MIB, *(b"%d" % each for each in range(20_000))]
+    records = records_of(len(keys), key=pa.array(keys))
+    data, _ = encode(header_of(len(keys)), records)
+    batches = [*decode(data, "it", ALL)[1]]
+    assert pa.Table.from_batches(batches).column("key").to_pylist() == keys
+    assert batches[0].num_rows < chunk_file._BATCH_ROWS
+
+
+@pytest.mark.parametrize("column", ["value", "timestamp"])
+def test_only_keys_have_a_dictionary(column):
+    records = table_of("abc") if column == "timestamp" else with_repeated(column, 3, MIB)
+    with pytest.raises(ChunkDamagedError, match=f"the chunk: its column {column} has an encoding"):
+        read_all(forged(records, 3, use_dictionary=[column]))
+
+
+def test_values_that_share_prefixes_are_rejected():
+    with pytest.raises(ChunkDamagedError, match="its column value has an encoding"):
+        read_all(forged(table_of("abc"), 3, column_encoding={"value": "DELTA_BYTE_ARRAY"}))
+
+
+@pytest.mark.parametrize("rows", [2, 4, 2**40])
+def test_a_chunk_has_the_rows_of_its_header(rows):
+    with pytest.raises(ChunkDamagedError, match=f"the chunk: it has 3 rows, and according to its header {rows}"):
+        read_all(forged(table_of("abc"), rows))
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda fields: fields.pop("write_id"),
+        lambda fields: fields.update(end_offset="9"),
+        lambda fields: fields.update(end_offset=fields["base_offset"]),
+        lambda fields: fields.update(base_offset=-1),
+        lambda fields: fields.update(previous=5),
+        lambda fields: fields["progress"].update(rows=None),
+        lambda fields: fields.update(progress=[1]),
+    ],
+)
+def test_a_forged_header_names_the_chunk(monkeypatch, forge):
+    fields = chunk_file._fields(header_of(3))
+    forge(fields)
+    monkeypatch.setattr(chunk_file, "_fields", lambda _: fields)
+    data = forged(table_of("abc"), 3)
+    for read in (lambda: decode_header(data, "the chunk"), lambda: decode(data, "the chunk", ALL)):
+        with pytest.raises(FormatError, match="the chunk has other fields"):
+            read()
+
+
+@pytest.mark.parametrize("partitions", [10**12, 0, -1, "4", True, None])
+def test_a_forged_layout_is_an_error(tmp_path, partitions):
+    log = local_log(tmp_path / "log")
+    layout = log.create(1)
+    file = tmp_path / "log" / paths.layout(layout.epoch)
+    file.write_bytes(documents.encode({"log_id": layout.log_id, "epoch": layout.epoch, "partitions": partitions}))
+    with pytest.raises(FormatError, match=paths.layout(layout.epoch)):
+        reopened(log).layout()
+
+
+def test_a_huge_object_is_rejected_before_it_is_read(tmp_path):
+    log = local_log(tmp_path / "log")
+    log.create(1)
+    file = tmp_path / "log" / paths.layout(log.layout().epoch)
+    with file.open("r+b") as opened:
+        opened.truncate(sys.maxsize // 2**20)  # 8 TiB without blocks on the disk
+    with pytest.raises(FormatError, match=str(file)):
+        reopened(log).layout()
+
+
+def test_a_huge_object_of_a_store_is_rejected(monkeypatch):
+    store = open_store(memory_spec())
+    store.create("a", b"12345")
+    assert bytes(store.get("a") or b"") == b"12345"
+    monkeypatch.setattr(store_errors, "MAX_OBJECT_BYTES", 4)
+    with pytest.raises(FormatError, match=r"memory:///.*a has 5 bytes"):
+        store.get("a")
+    assert bytes(store.get_end("a", 2) or b"") == b"45"

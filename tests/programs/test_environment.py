@@ -1,0 +1,45 @@
+"""The versions and accelerators in the report of `spark-cas doctor`."""
+
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from spark_cas.core.finding import Problem
+from spark_cas.programs import environment
+from spark_cas.programs.environment import environment_findings, supported_spark, versions
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_supported_versions_are_those_of_the_package():
+    [spark] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark"]
+    oldest, newest = supported_spark() or ((0, 0), (0, 0))
+    assert spark == f"pyspark>={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1]}"
+
+
+@pytest.mark.parametrize(("installed", "supported"), [("3.5.9", False), ("4.0.0", True), ("4.4.0", False)])
+def test_unsupported_spark_is_found(monkeypatch, installed, supported):
+    monkeypatch.setattr(metadata, "version", lambda _: installed)
+    problems = [each.problem for each in environment_findings({})]
+    assert problems == ([] if supported else [Problem.UNSUPPORTED_VERSION])
+
+
+def test_missing_spark_is_no_problem(monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert [*environment_findings({})] == []
+    assert versions()["pyspark"] is None
+
+
+def test_unused_accelerator_is_found():
+    [finding] = environment_findings({"freezing": True, "connections": False})
+    assert (finding.problem, finding.subject) == (Problem.ACCELERATOR_UNUSED, "accelerator connections")
+
+
+def test_platform_is_named(monkeypatch):
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    assert (environment.versions()["platform"] or "").startswith("Databricks 17.3, ")
