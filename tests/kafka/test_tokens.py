@@ -31,10 +31,15 @@ PROVIDER = f"{token_provider.__name__}:token"
 @pytest.fixture(autouse=True)
 def calls(monkeypatch):
     """The calls of the provider in this test. Idle clients of other tests call another function."""
-    calls = []
+    calls: list[tuple[str, float]] = []
+
+    def token():
+        calls.append(jwt(LIFETIME_SECONDS))
+        return calls[-1]
+
     monkeypatch.setattr(tokens, "_OWN", {})
     monkeypatch.setattr(token_provider, "calls", 0)
-    monkeypatch.setattr(token_provider, "token", lambda: calls.append(0) or jwt(LIFETIME_SECONDS))
+    monkeypatch.setattr(token_provider, "token", token)
     return calls
 
 
