@@ -122,11 +122,12 @@ format: $(STAMP) ## format the code, and apply the fixes of the linter
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-# A run of chaos takes a minute for each backend, also without brokers.
+# Tests that start processes, build packages or write many small files. Their lanes run them.
+BESIDES := chaos kv/http kv/test_killed.py programs/test_package.py contract/test_objects_local.py
 UNIT := not full and not spark and not s3 and not azure and not cluster and not kafka and not browser
 
-unit: $(STAMP) checker ## run the tests that need no JVM, server or browser
-	$(BIN)/python -m pytest -m "$(UNIT)" --ignore=tests/chaos
+unit: $(STAMP) checker ## run the fast tests, which need no JVM, server or browser
+	$(BIN)/python -m pytest -m "$(UNIT)" $(addprefix --ignore=tests/,$(BESIDES))
 
 # Tests mostly wait, so four lanes run at a time. Each lane starts and stops its own brokers and JVMs.
 CHOSEN := -m "not full"
