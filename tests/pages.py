@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "examples/key_value_store/README.md",
     "examples/key_value_store/http/README.md",
     *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),

@@ -65,6 +65,42 @@ def test_trim(log):
     assert "spark-cas trim: error: " in told
 
 
+def test_trim_that_deletes_less_than_requested_names_the_cause(log):
+    one = ("trim", log, "--partition", "0", "--before", "1")
+    for argv, deleted in ((("--dry-run",), "would delete nothing: "), ((), "deleted nothing: ")):
+        code, out, _ = run(*one, *argv)
+        assert (code, deleted in out, "only whole chunks" in out) == (0, True, True)
+    end = ("trim", log, "--partition", "0", "--before", "3")
+    assert "would delete only offsets below 2: " in run(*end, "--dry-run").out
+    with open_log(log) as opened:
+        assert opened.bounds(0).start_offset == 0, "a dry run deletes nothing"
+    assert "deleted only offsets below 2: " in run(*end).out
+    assert "deleted nothing: the partition starts at offset 2" in run(*one).out
+
+
+def test_dry_runs_change_nothing(log):
+    with open_log(log) as opened:
+        plan = pin_plan(opened, "whole-1", ExpectedOffsets("end"), whole=True)
+        JobWriter(opened, plan, 1).must_append("a", "b")
+    before = {path: path.read_bytes() for path in Path(log).rglob("*") if path.is_file()}
+    for argv, message in (
+        (("abort", "whole-1", log), "would be aborted"),
+        (("forget", "load-1", log, "--force"), "would forget job load-1: its 4 rows"),
+        (("expand", log, "--partitions", "4"), "flights would have 4 partitions, layout epoch 1"),
+        (("trim", log, "--partition", "0", "--before", "2"), "partition 0 would start at offset 2"),
+    ):
+        code, out, _ = run(*argv, "--dry-run")
+        assert (code, message in out) == (0, True), argv
+    assert {path: path.read_bytes() for path in Path(log).rglob("*") if path.is_file()} == before
+    for argv, message in (
+        (("abort", "load-1", log), "has no load lock"),
+        (("forget", "load-1", log), "is not complete"),
+        (("expand", log, "--partitions", "2"), "cannot be expanded to 2"),
+    ):
+        code, _, err = run(*argv, "--dry-run")
+        assert (code, message in err) == (2, True), argv
+
+
 def test_help_loads_no_library_of_the_log():
     program = (
         "import contextlib, sys\nfrom spark_cas import cli\n"
@@ -309,7 +345,7 @@ def test_forget_by_age(log, monkeypatch):
 def test_an_error_that_does_not_name_the_log_is_told_with_it(log):
     (Path(log) / "_log/layout/00000000000000000000.json").write_text("{}")
     code, _, told = run("offsets", log)
-    assert code == 1
+    assert code == 8
     assert told.endswith(f" The log is file://{log}.\n")
     assert told.count(log) == 1
 

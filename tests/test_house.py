@@ -3,9 +3,7 @@
 from tools.house import figures
 
 MISSED = {
-    "imports in both directions in spark_cas/log/kafka",
     "files of the package",
-    "files that know stale leaders",
     "lines of the package",
 }
 """The targets that are not reached yet."""

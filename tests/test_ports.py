@@ -25,6 +25,15 @@ def test_port_is_reserved_until_it_is_released():
     assert [*map(is_free, ports)] == [True, True]
 
 
+def test_preferred_port_is_used_if_it_is_free():
+    with held_ports(1) as [port]:
+        pass
+    with held_ports(2, port) as [first, second]:
+        assert first == port != second
+        with held_ports(1, port) as [another]:
+            assert another not in (first, second)
+
+
 def test_a_process_that_is_killed_holds_a_port_no_longer():
     program = "from tools.ports import held_ports\n"
     program += "with held_ports(1) as [port]: print(port, flush=True); input()"

@@ -18,6 +18,7 @@ PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "docs/decisions": "decisions/index.md",
     "examples/key_value_store/README.md": "key-value-store.md",
     "examples/key_value_store/http/README.md": "key-value-store-http.md",

@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 
 from spark_cas import __version__
 from spark_cas.cli.command_line import CommandLine, add_log, add_log_options, whole_number
+from spark_cas.programs.arguments import add_options
+
+_JSON_LINES = "one JSON object per line"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,20 +31,21 @@ def command_line() -> CommandLine:
     program.parser.add_argument("--version", action="version", version=f"spark-cas {__version__}")
     # `main` passes its arguments to the bulk load.
     program.add_command("load", "Load files exactly once, with Spark on this machine. See 'spark-cas load --help'.")
-    add_log(
-        program.add_command(
-            "describe",
-            "Show a log: its layout, the offsets of each partition, the progress of jobs, and active loads.",
-        )
+    describe = program.add_command(
+        "describe",
+        "Show a log: its layout, the offsets of each partition, the progress of jobs, and active loads.",
     )
-    add_log(
-        program.add_command(
-            "offsets",
-            "Show the offsets of each partition. The next conditional write of a partition expects its end offset.",
-        )
+    add_log(describe)
+    describe.add_argument("--json", action="store_true", help="one JSON object")
+    offsets = program.add_command(
+        "offsets",
+        "Show the offsets of each partition. The next conditional write of a partition expects its end offset.",
     )
+    add_log(offsets)
+    offsets.add_argument("--json", action="store_true", help=_JSON_LINES)
     progress = program.add_command("progress", "Show the progress of each job in each partition.")
     add_log(progress)
+    progress.add_argument("--json", action="store_true", help=_JSON_LINES)
     progress.add_argument("--job", help="only this job")
     jobs = program.add_command("jobs", "List the jobs of a log: state, rows, times and offsets.")
     add_log(jobs)
@@ -57,11 +61,13 @@ def command_line() -> CommandLine:
     expand.add_argument(
         "--partitions", type=int, required=True, metavar="N", help="the new number of partitions of the log"
     )
+    _add_dry_run(expand)
     abort = program.add_command(
         "abort", "End an abandoned load that blocks other loads: release its load lock, and abort its invisible rows."
     )
     abort.add_argument("job", metavar="JOB", help="the job, as 'describe' lists it")
     add_log(abort)
+    _add_dry_run(abort)
     _add_forget(program)
     trim = program.add_command(
         "trim",
@@ -72,13 +78,17 @@ def command_line() -> CommandLine:
     trim.add_argument(
         "--before", type=whole_number, required=True, metavar="OFFSET", help="delete records below this offset"
     )
+    _add_dry_run(trim)
+    program.add_command(
+        "completion", "Print a completion script for bash. Use it with: source <(spark-cas completion)"
+    )
     return program
 
 
 def _add_doctor(program: CommandLine) -> None:
     doctor = program.add_command(
         "doctor",
-        "Find the problems of a log, and the command that fixes each. Exit code 0 none, 6 a warning, 7 an error.",
+        "Find the problems of a log, and the command that fixes each. Exit code 0 none, 8 a warning, 9 an error.",
     )
     add_log(doctor)
     doctor.add_argument("--json", action="store_true", help="one JSON object with all findings")
@@ -92,12 +102,21 @@ def _add_doctor(program: CommandLine) -> None:
     abort.add_argument("--yes", action="store_true", help="abort another producer's transaction without a prompt")
 
 
+def _add_dry_run(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--dry-run", action="store_true", help="check and show the change, but make none")
+
+
 def _add_read(program: CommandLine) -> None:
     read = program.add_command(
         "read", "Show the records of each partition: partition, offset, time (UTC), key, value, headers."
     )
     add_log(read)
     _add_records(read)
+    read.add_argument(
+        "--since",
+        metavar="DURATION",
+        help="from the first record whose timestamp is at most this old, such as 90s, 15m, 1h or 2d",
+    )
     read.add_argument(
         "--from",
         dest="base_offset",
@@ -132,7 +151,19 @@ def _add_tail(program: CommandLine) -> None:
 
 def _add_records(command: argparse.ArgumentParser) -> None:
     command.add_argument("--partition", type=whole_number, metavar="P", help="only this partition")
-    command.add_argument("--json", action="store_true", help="one JSON object per line")
+    command.add_argument("--key", metavar="KEY", help="only records with this key")
+    add_options(
+        command, "--headers", "NAME=VALUE", "only records with this header; repeat it for records with all of them"
+    )
+    output = command.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help=_JSON_LINES)
+    output.add_argument(
+        "-f",
+        "--format",
+        metavar="FORMAT",
+        help=r"as kcat, such as '%%o: %%k = %%s\n': topic %%t, partition %%p, offset %%o, timestamp %%T, key %%k, "
+        r"value %%s, their sizes %%K and %%S, headers %%h",
+    )
 
 
 def _add_forget(program: CommandLine) -> None:
@@ -150,14 +181,16 @@ def _add_forget(program: CommandLine) -> None:
     forget.add_argument(
         "--force", action="store_true", help="also a job that is not complete, or that ended within the last hour"
     )
+    _add_dry_run(forget)
 
 
 def _execute(arguments: argparse.Namespace) -> int | None:
     # Import here: --help and usage errors do not need the log.
-    from spark_cas.cli import changing, describing, diagnosing, records
+    from spark_cas.cli import changing, completion, describing, diagnosing, records
 
     commands: dict[str, Callable[[argparse.Namespace], int | None]] = {
         "abort": changing.abort,
+        "completion": completion.show,
         "describe": describing.describe,
         "doctor": diagnosing.doctor,
         "expand": changing.expand,

@@ -3,13 +3,12 @@
 import argparse
 import sys
 
-from spark_cas.cli.opening import opened
+from spark_cas.cli.opening import duration_of, opened
 from spark_cas.log import clock
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.forgetting import forget as forget_job_entries
 from spark_cas.log.forgetting import forget_job, older_jobs
 from spark_cas.log.load.locking import abort_job
-from spark_cas.options.option import duration_ms
 from spark_cas.programs.errors import UsageError
 
 _COMPACTED = (
@@ -21,30 +20,44 @@ _COMPACTED = (
 
 def trim(arguments: argparse.Namespace) -> None:
     """Delete records below an offset."""
+    partition, before, dry_run = arguments.partition, arguments.before, arguments.dry_run
     with opened(arguments) as log:
         try:
-            bounds = log.trim(arguments.partition, arguments.before)
+            start = log.bounds(partition).start_offset
+            bounds = log.trim(partition, before, dry_run=dry_run)
         except ValueError as error:
             raise UsageError(str(error)) from None
-    print(
-        f"partition {arguments.partition} now starts at offset {bounds.start_offset} and ends at {bounds.end_offset}"
-    )
+    change = "would start" if dry_run else "now starts"
+    print(f"partition {partition} {change} at offset {bounds.start_offset} and ends at {bounds.end_offset}")
+    if bounds.start_offset < before:
+        deleted = "nothing" if bounds.start_offset == start else f"only offsets below {bounds.start_offset}"
+        print(
+            f"{'would delete' if dry_run else 'deleted'} {deleted}: a directory or object store deletes only whole "
+            f"chunks, and never the newest chunk. Offset {bounds.start_offset} is the first of a chunk that ends "
+            f"after offset {before}, or of the newest chunk"
+        )
+    elif before <= start:
+        print(f"{'would delete' if dry_run else 'deleted'} nothing: the partition starts at offset {start}")
 
 
 def expand(arguments: argparse.Namespace) -> None:
     """Add partitions."""
     with opened(arguments) as log:
-        layout = expand_log(log, arguments.partitions)
+        layout = expand_log(log, arguments.partitions, dry_run=arguments.dry_run)
         if log.tombstones_kept_ms() is not None:
             print(_COMPACTED, file=sys.stderr)
-    print(f"{log.topic} now has {layout.partitions} partitions, layout epoch {layout.epoch}")
+    change = "would have" if arguments.dry_run else "now has"
+    print(f"{log.topic} {change} {layout.partitions} partitions, layout epoch {layout.epoch}")
 
 
 def abort(arguments: argparse.Namespace) -> None:
     """End an abandoned load that blocks other loads."""
     with opened(arguments) as log:
-        lock = abort_job(log, arguments.job)
+        lock = abort_job(log, arguments.job, dry_run=arguments.dry_run)
     state = "undecided rows" if lock is None else f"the load lock of partitions {lock.partitions_text}"
+    if arguments.dry_run:
+        print(f"job {arguments.job} has {state} on {log.topic}, and would be aborted. Its visible rows would stay")
+        return
     print(
         f"job {arguments.job} had {state} on {log.topic}. It was aborted, and other loads can start. Its visible "
         f"rows stay. If you run the same load again, it resumes after them"
@@ -59,22 +72,19 @@ def forget(arguments: argparse.Namespace) -> None:
         raise UsageError("name a JOB and the LOG, or --older-than and the LOG")
     if age is not None and arguments.force:
         raise UsageError("--force is for named jobs, and --older-than selects only complete ones: remove one of them")
-    age_ms = None if age is None else _age_ms(age)
-    now_ms = clock.now_ms()
+    age_ms = None if age is None else duration_of(age, "--older-than")
+    now_ms, dry_run = clock.now_ms(), arguments.dry_run
     with opened(arguments) as log:
         for job in jobs:
-            _print_forgotten(job, forget_job(log, job, now_ms, force=arguments.force))
+            rows = forget_job(log, job, now_ms, force=arguments.force, dry_run=dry_run)
+            _print_forgotten(job, rows, dry_run=dry_run)
         for entry in () if age_ms is None else older_jobs(log, now_ms, age_ms):
-            if forget_job_entries(log, entry):
-                _print_forgotten(entry.job, entry.rows)
+            if forget_job_entries(log, entry, dry_run=dry_run):
+                _print_forgotten(entry.job, entry.rows, dry_run=dry_run)
 
 
-def _print_forgotten(job: str, rows: int) -> None:
+def _print_forgotten(job: str, rows: int, *, dry_run: bool) -> None:
+    if dry_run:
+        print(f"would forget job {job}: its {rows:,} rows would stay in the log")
+        return
     print(f"forgot job {job}: its {rows:,} rows stay in the log, and a load of this name appends its rows again")
-
-
-def _age_ms(text: str) -> int:
-    try:
-        return duration_ms(text)
-    except ValueError as error:
-        raise UsageError(f"--older-than: expected {error}") from None

@@ -3,12 +3,12 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
 
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.programs.arguments import Parser, add_options, add_topic
-from spark_cas.programs.errors import ExitCode, UsageError, exit_code_of
+from spark_cas.programs.errors import ExitCode, UsageError, exit_code_of, line_of
 
 
 class CommandLine:
@@ -21,6 +21,11 @@ class CommandLine:
     def add_command(self, name: str, description: str) -> argparse.ArgumentParser:
         """Add a command and return the parser of its arguments."""
         return self._commands.add_parser(name, help=description, description=description, allow_abbrev=False)
+
+    @property
+    def commands(self) -> Mapping[str, argparse.ArgumentParser]:
+        """The parsers of the commands by name."""
+        return self._commands.choices
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse a command line. If it is invalid, print usage and exit with 2."""
@@ -40,17 +45,18 @@ class CommandLine:
 
         A command that returns None has the code 0.
         """
-        if isinstance(sys.stdout, TextIOWrapper):
-            # A record may have characters that the terminal cannot encode.
-            sys.stdout.reconfigure(errors="backslashreplace")
         arguments = self.parse(argv)
+        as_json = getattr(arguments, "json", False)
+        if isinstance(sys.stdout, TextIOWrapper):
+            # A record may have characters that the terminal cannot encode. JSON is always UTF-8.
+            sys.stdout.reconfigure(encoding="utf-8" if as_json else None, errors="backslashreplace")
         try:
             code = execute(arguments)
             sys.stdout.flush()
         except UsageError as error:
             self._commands.choices[arguments.command].error(str(error))
         except ConditionalLogError as error:
-            print_error(error)
+            print_error(error, with_fields=as_json)
             return exit_code_of(error)
         except KeyboardInterrupt:
             return ExitCode.INTERRUPTED
@@ -61,13 +67,13 @@ class CommandLine:
         return ExitCode.COMPLETE if code is None else code
 
 
-def print_error(error: Exception) -> None:
+def print_error(error: Exception, *, with_fields: bool = False) -> None:
     """Print an error on one line of stderr."""
     from rich.console import Console
 
     from spark_cas.programs.program import print_line
 
-    print_line(Console(stderr=True), f"error: {error}", "red")
+    print_line(Console(stderr=True), f"error: {error if with_fields else line_of(error)}", "red")
 
 
 def add_log(command: argparse.ArgumentParser) -> None:

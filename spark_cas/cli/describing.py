@@ -1,16 +1,18 @@
 """`offsets`, `progress`, `jobs`, `describe`: show the state of a log and its jobs."""
 
 import argparse
-import json
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
+from spark_cas.cli.lines import json_line
 from spark_cas.cli.opening import opened
-from spark_cas.core.load_locks import LoadLocks
-from spark_cas.core.plan import Layout
+from spark_cas.core.load_locks import LoadLock
+from spark_cas.core.plan import Layout, Progress
 from spark_cas.log.backend import Backend
 from spark_cas.log.clock import time_text
 from spark_cas.log.doctor.job_states import JobPartition, job_states
@@ -26,25 +28,48 @@ _LONG = frozenset({"job", "planned", "newest chunk", "completed", "offsets", "lo
 _SHOWN_PARTITIONS = 4
 
 
+_Rows = list[dict[str, Any]]
+"""Rows of a table, with the names that ``--json`` uses."""
+
+
 def offsets(arguments: argparse.Namespace) -> None:
     """Show the offsets of each partition."""
     with opened(arguments) as log:
         layout = log.layout()
-        table = _offsets_table(log, layout)
-        table.title = f"{log.topic}, layout epoch {layout.epoch}"
+        rows = _offsets(log, layout)
+    if arguments.json:
+        _print_lines(rows)
+        return
+    table = _offsets_table(rows)
+    table.title = f"{log.topic}, layout epoch {layout.epoch}"
     _console().print(table)
 
 
 def progress(arguments: argparse.Namespace) -> None:
     """Show the progress of each job in each partition."""
-    table = table_of("job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk")
     with opened(arguments) as log:
-        for job in log.jobs() if arguments.job is None else (arguments.job,):
-            for entry in job_progress(log, job):
-                numbers = (entry.partition, entry.rows, entry.base_offset, entry.end_offset, entry.chunks)
-                complete, newest = "yes" if entry.complete else "no", time_text(entry.committed_at_ms)
-                add_row(table, job, *numbers, complete, newest)
-        table.title = log.topic
+        rows: _Rows = [
+            {
+                "job": job,
+                "partition": entry.partition,
+                "rows": entry.rows,
+                "base_offset": entry.base_offset,
+                "end_offset": entry.end_offset,
+                "chunks": entry.chunks,
+                "complete": entry.complete,
+                "committed_at_ms": entry.committed_at_ms,
+            }
+            for job in (log.jobs() if arguments.job is None else (arguments.job,))
+            for entry in job_progress(log, job)
+        ]
+    if arguments.json:
+        _print_lines(rows)
+        return
+    table = table_of("job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk")
+    for row in rows:
+        *cells, complete, newest_ms = row.values()
+        add_row(table, *cells, "yes" if complete else "no", _time(newest_ms))
+    table.title = log.topic
     _console().print(table)
 
 
@@ -54,7 +79,7 @@ def jobs(arguments: argparse.Namespace) -> None:
     with opened(arguments) as log:
         for each in job_states(log):
             if arguments.json:
-                print(json.dumps(asdict(each)))
+                print(json_line(asdict(each)))
                 continue
             times = (each.planned_at_ms or None, each.newest_chunk_ms, each.completed_at_ms)
             shown = ("" if time is None else time_text(time) for time in times)
@@ -75,60 +100,109 @@ def describe(arguments: argparse.Namespace) -> None:
     """Show a log: its layout, the offsets of each partition, the progress of jobs, and active loads."""
     with opened(arguments) as log:
         layout = log.layout()
-        partitions = _offsets_table(log, layout)
-        jobs = _jobs_table(log, layout)
-        load_locks = log.load_locks()
-        undecided = _undecided_table(log)
+        partitions = _offsets(log, layout)
+        jobs = _jobs(log)
+        locks = log.load_locks().held
+        undecided = _undecided(log)
+    if arguments.json:
+        locked = [
+            {"job": each.job, "partitions": sorted(each.partitions), "granted_at_ms": each.granted_at_ms}
+            for each in locks
+        ]
+        result = {"log": log.topic, "log_id": layout.log_id, "layout_epoch": layout.epoch, "partitions": partitions}
+        print(json_line({**result, "jobs": jobs, "load_locks": locked, "undecided": undecided}))
+        return
     console = _console()
-    head = f"{log.topic}: {layout.partitions:,} partitions, layout epoch {layout.epoch}, log id {layout.log_id}"
-    console.print(head, markup=False, highlight=False, soft_wrap=True)
-    console.print(partitions)
-    if jobs.row_count:
-        console.print(jobs)
-    else:
-        console.print("no jobs")
-    if load_locks.held:
-        console.print(_load_lock_table(load_locks))
-    if undecided.row_count:
-        console.print(undecided)
+    head_line = f"{log.topic}: {layout.partitions:,} partitions, layout epoch {layout.epoch}, log id {layout.log_id}"
+    console.print(head_line, markup=False, highlight=False, soft_wrap=True)
+    console.print(_offsets_table(partitions))
+    console.print(_jobs_table(jobs, layout) if jobs else "no jobs")
+    if locks:
+        console.print(_load_lock_table(locks))
+    if undecided:
+        console.print(_undecided_table(undecided))
 
 
-def _offsets_table(log: Backend, layout: Layout) -> Table:
+def _print_lines(rows: _Rows) -> None:
+    for row in rows:
+        print(json_line(row))
+
+
+def _offsets(log: Backend, layout: Layout) -> _Rows:
+    bounds = log.bounds_of(range(layout.partitions), waiting=True)
+    return [
+        {"partition": partition, "start_offset": each.start_offset, "end_offset": each.end_offset}
+        for partition, each in enumerate(bounds)
+    ]
+
+
+def _offsets_table(rows: _Rows) -> Table:
     table = table_of("partition", "start offset", "end offset", "offsets kept")
-    for partition, bounds in enumerate(log.bounds_of(range(layout.partitions), waiting=True)):
-        add_row(table, partition, bounds.start_offset, bounds.end_offset, len(bounds.range))
+    for row in rows:
+        add_row(table, *row.values(), row["end_offset"] - row["start_offset"])
     return table
 
 
-def _jobs_table(log: Backend, layout: Layout) -> Table:
-    table = table_of("job", "rows", "chunks", "partitions", "complete", "newest chunk")
+def _jobs(log: Backend) -> _Rows:
+    rows = []
     for job in log.jobs():
         entries = job_progress(log, job)
         plan = plan_now(log, job)
-        is_complete = log.completion(job if plan is None else plan.job) is not None
-        complete = "yes" if is_complete else f"{sum(entry.complete for entry in entries)} of {layout.partitions}"
-        newest = time_text(max(entry.committed_at_ms for entry in entries)) if entries else ""
-        rows, chunks = sum(entry.rows for entry in entries), sum(entry.chunks for entry in entries)
-        add_row(table, job, rows, chunks, len(entries), complete, newest)
+        rows.append(
+            {
+                "job": job,
+                **_totals(entries),
+                "complete": log.completion(job if plan is None else plan.job) is not None,
+                "complete_partitions": sum(entry.complete for entry in entries),
+            }
+        )
+    return rows
+
+
+def _totals(entries: Sequence[Progress]) -> dict[str, int | None]:
+    return {
+        "rows": sum(entry.rows for entry in entries),
+        "chunks": sum(entry.chunks for entry in entries),
+        "partitions": len(entries),
+        "committed_at_ms": max((entry.committed_at_ms for entry in entries), default=None),
+    }
+
+
+def _jobs_table(rows: _Rows, layout: Layout) -> Table:
+    table = table_of("job", "rows", "chunks", "partitions", "complete", "newest chunk")
+    for row in rows:
+        complete = "yes" if row["complete"] else f"{row['complete_partitions']} of {layout.partitions}"
+        numbers = (row["rows"], row["chunks"], row["partitions"])
+        add_row(table, row["job"], *numbers, complete, _time(row["committed_at_ms"]))
     return table
 
 
-def _undecided_table(log: Backend) -> Table:
-    table = table_of("undecided job", "rows", "partitions", "newest chunk")
+def _undecided(log: Backend) -> _Rows:
+    rows = []
     for job in log.jobs():
         plan = plan_now(log, job)
         entries = undecided_progress(log, plan) if plan else ()
         if entries:
-            newest = time_text(max(entry.committed_at_ms for entry in entries))
-            add_row(table, job, sum(entry.rows for entry in entries), len(entries), newest)
+            rows.append({"job": job, **_totals(entries)})
+    return rows
+
+
+def _undecided_table(rows: _Rows) -> Table:
+    table = table_of("undecided job", "rows", "partitions", "newest chunk")
+    for row in rows:
+        add_row(table, row["job"], row["rows"], row["partitions"], _time(row["committed_at_ms"]))
     return table
 
 
-def _load_lock_table(load_locks: LoadLocks) -> Table:
+def _load_lock_table(locks: Iterable[LoadLock]) -> Table:
     table = table_of("lock of job", "partitions", "since")
-    for lock in load_locks.held:
+    for lock in locks:
         add_row(table, lock.job, lock.partitions_text, time_text(lock.granted_at_ms))
     return table
+
+
+def _time(milliseconds: int | None) -> str:
+    return "" if milliseconds is None else time_text(milliseconds)
 
 
 def table_of(*columns: str) -> Table:

@@ -1,11 +1,14 @@
-"""Format a record as a line: as columns or as JSON."""
+"""Format a record: as columns, as JSON, or by a format string of kcat."""
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.readable import readable
@@ -15,6 +18,8 @@ from spark_cas.log.protocol import Log
 
 _COLUMNS = ("key", "value", "timestamp", "headers")
 _UNREADABLE = "<unreadable headers>"
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029]")
+"""Control characters and line separators that JSON does not escape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +35,42 @@ class Record:
     """None if the headers cannot be read, because a key is not text."""
 
 
-RecordText = Callable[[Record], str]
-"""Type of functions that format a record as a line."""
+RecordText = Callable[[Record], str | bytes]
+"""Type of functions that format a record: as a line of text without its end, or as bytes."""
 
 
-def records_in(log: Log, partition: int, offsets: OffsetRange) -> Iterator[Record]:
-    """Yield the records of a range. If the headers of a record cannot be read, they are None."""
-    for base_offset, batch in read_leniently(log, partition, offsets, _COLUMNS):
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The key and the headers of the records to show."""
+
+    key: bytes | None = None
+    """None selects all records, also those without a key."""
+    headers: tuple[tuple[str, bytes], ...] = ()
+    """A record needs all of these headers."""
+
+    def include(self, record: Record) -> bool:
+        """Return whether a record has these headers."""
+        return not self.headers or {*self.headers} <= {*(record.headers or ())}
+
+
+def records_in(
+    log: Log, partition: int, offsets: OffsetRange, conditions: Conditions = Conditions()
+) -> Iterator[Record]:
+    """Yield the records of a range that meet conditions. If the headers of a record cannot be read, they are None."""
+    return filter(conditions.include, _records_with_key(log, partition, offsets, conditions.key))
+
+
+def _records_with_key(log: Log, partition: int, offsets: OffsetRange, key: bytes | None) -> Iterator[Record]:
+    for base_offset, every in read_leniently(log, partition, offsets, _COLUMNS):
+        positions, batch = np.arange(every.num_rows), every
+        if key is not None:
+            mask = pc.fill_null(pc.equal(every.column("key"), pa.scalar(key, pa.binary())), fill_value=False)
+            positions = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+            batch = every.filter(mask)
         # As integers, because Python's datetime ends with the year 9999.
         times = batch.column("timestamp").cast(pa.int64()).to_pylist()
         rows = batch.drop_columns(["timestamp"]).to_pylist()
-        for at, (time_ms, row) in enumerate(zip(times, rows, strict=True)):
+        for at, time_ms, row in zip(positions.tolist(), times, rows, strict=True):
             headers = None
             if "headers" in row:
                 headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
@@ -62,7 +92,7 @@ def as_json(record: Record) -> str:
     headers = None
     if record.headers is not None:
         headers = [{"key": name, "value": json_of(value)} for name, value in record.headers]
-    return json.dumps(
+    return json_line(
         {
             "partition": record.partition,
             "offset": record.offset,
@@ -72,6 +102,12 @@ def as_json(record: Record) -> str:
             "headers": headers,
         }
     )
+
+
+def json_line(value: object) -> str:
+    """Return a value as one line of JSON. Letters of all languages stay as they are."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _UNSAFE.sub(lambda each: f"\\u{ord(each[0]):04x}", text)
 
 
 def json_of(value: bytes | None) -> str | dict[str, str] | None:

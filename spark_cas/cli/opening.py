@@ -5,15 +5,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from spark_cas.core.errors import LogError, OptionError
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, is_named, open_log
 from spark_cas.options.contradictions import LIMITS_OF_READS
-from spark_cas.options.option import EVERYWHERE
+from spark_cas.options.option import EVERYWHERE, duration_ms
 from spark_cas.options.parse import parse_read
 from spark_cas.options.request import ReadRequest
 from spark_cas.options.table import BY_KEY
 from spark_cas.programs.arguments import checked_options, log_address
+from spark_cas.programs.errors import UsageError
 
+STARTS = (
+    *(each for each in LIMITS_OF_READS if each.startswith("starting")),
+    "startingOffsetsByTimestampStrategy",
+)
+"""The options that ``--since`` replaces."""
 RANGE_OPTIONS = (*LIMITS_OF_READS, "startingOffsetsByTimestampStrategy", "failOnDataLoss")
 """The options of a read that select its records. `read` applies them."""
 
@@ -37,11 +44,30 @@ def read_options(arguments: argparse.Namespace, *, ranged: bool = False) -> Read
         UsageError: if the arguments are malformed, or name no log or several
         OptionError: if an option is unknown or malformed, or the command does not apply it
     """
-    options = checked_options(arguments.log_option, "--log-option")
+    since = _since(arguments)
+    options = checked_options(arguments.log_option, "--log-option", *(STARTS if since else ()))
     address = log_address(arguments)
     for name in options:
         _require_applied(name, ranged=ranged)
-    return parse_read({**options, "path": address})
+    return parse_read({**options, **since, "path": address})
+
+
+def _since(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of a read that ``--since`` stands for. Raises UsageError."""
+    text = getattr(arguments, "since", None)
+    if text is None:
+        return {}
+    start_ms = max(0, clock.now_ms() - duration_of(text, "--since"))
+    # Without such a record, the read is empty.
+    return {"startingTimestamp": str(start_ms), "startingOffsetsByTimestampStrategy": "latest"}
+
+
+def duration_of(text: str, argument: str) -> int:
+    """Parse a duration such as ``90d`` to milliseconds. Raises UsageError, which names the argument."""
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise UsageError(f"{argument}: expected {error}") from None
 
 
 def _require_applied(name: str, *, ranged: bool) -> None:

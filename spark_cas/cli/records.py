@@ -1,13 +1,17 @@
 """`read`, `tail`: show the records of a log."""
 
 import argparse
+import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from io import TextIOWrapper
 from itertools import islice
 
-from spark_cas.cli.lines import Record, RecordText, as_columns, as_json, records_in
+from spark_cas.cli.kcat_format import parse_format
+from spark_cas.cli.lines import Conditions, Record, RecordText, as_columns, as_json, records_in
 from spark_cas.cli.opening import naming, opened, read_options
 from spark_cas.core.errors import TruncatedError
 from spark_cas.core.offsets import Bounds, OffsetRange
@@ -28,42 +32,80 @@ def read(arguments: argparse.Namespace) -> None:
     ranged = base is None and end is None
     if arguments.partition is None and not ranged:
         raise UsageError("--from, --to: an offset belongs to a partition. Add --partition.")
+    if arguments.since is not None and not ranged:
+        raise UsageError("--since, --from, --to: a read has a time or offsets. Remove --since, or --from and --to.")
     options = read_options(arguments, ranged=ranged)
     spec = options.selection.only()
     with naming(spec), open_log(spec) as log:
+        output = _Output.of(arguments, log)
         partitions = tuple(_partitions(log, arguments.partition))
         bounds = dict(zip(partitions, log.bounds_of(partitions, waiting=True), strict=True))
         if ranged:
             ranges = _resolved(log, bounds, options.range)
         else:
-            ranges = {each: _between(at, base, end) for each, at in bounds.items()}
-        records = (record for each, offsets in ranges.items() for record in records_in(log, each, offsets))
-        _show(islice(records, arguments.limit), _text_of(arguments))
+            ranges = {each: _between(each, at, base, end) for each, at in bounds.items()}
+        records = (record for each, offsets in ranges.items() for record in output.records(log, each, offsets))
+        output.show(islice(records, arguments.limit))
 
 
 def tail(arguments: argparse.Namespace) -> None:
     """Show the newest records of each partition."""
-    as_text = _text_of(arguments)
     with opened(arguments) as log:
+        output = _Output.of(arguments, log)
         log_id = log.layout().log_id
         ends: dict[int, int] = {}
         partitions = tuple(_partitions(log, arguments.partition))
         for each, bounds in zip(partitions, log.bounds_of(partitions, waiting=True), strict=True):
-            _show(_newest(log, each, bounds, arguments.count), as_text)
+            output.show(_newest(log, each, bounds, arguments.count, output))
             ends[each] = bounds.end_offset
         while arguments.follow:
             time.sleep(_POLL_SECONDS)
-            _show_more(log, log_id, arguments.partition, ends, as_text)
+            _show_more(log, log_id, arguments.partition, ends, output)
 
 
-def _text_of(arguments: argparse.Namespace) -> RecordText:
-    return as_json if arguments.json else as_columns
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """The records to show, and their format."""
+
+    conditions: Conditions
+    as_text: RecordText
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace, log: Backend) -> "_Output":
+        """Parse the arguments. Raises UsageError."""
+        # An argument that is not UTF-8 keeps its bytes.
+        key = None if arguments.key is None else os.fsencode(arguments.key)
+        headers = tuple((name, os.fsencode(value)) for name, value in arguments.headers)
+        return cls(Conditions(key, headers), _format_of(arguments, log))
+
+    def records(self, log: Backend, partition: int, offsets: OffsetRange) -> Iterator[Record]:
+        return records_in(log, partition, offsets, self.conditions)
+
+    def show(self, records: Iterable[Record]) -> None:
+        for record in records:
+            text = self.as_text(record)
+            if isinstance(text, str):
+                print(text)
+            else:
+                _write(text)
+        sys.stdout.flush()
 
 
-def _show(records: Iterable[Record], as_text: RecordText) -> None:
-    for record in records:
-        print(as_text(record))
-    sys.stdout.flush()
+def _format_of(arguments: argparse.Namespace, log: Backend) -> RecordText:
+    if arguments.format is None:
+        return as_json if arguments.json else as_columns
+    try:
+        return parse_format(arguments.format, log.topic)
+    except ValueError as expected:
+        raise UsageError(f"--format: expected {expected}") from None
+
+
+def _write(data: bytes) -> None:
+    """Write bytes unchanged, as kcat does."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.buffer.write(data)
+    else:
+        sys.stdout.write(data.decode("utf-8", "backslashreplace"))
 
 
 def _partitions(log: Backend, partition: int | None) -> Iterable[int]:
@@ -86,33 +128,37 @@ def _resolved(log: Backend, bounds: Mapping[int, Bounds], requested: ReadRange) 
     return {at.partition: offsets for at, offsets in ranges.items()}
 
 
-def _between(bounds: Bounds, base: int | None, end: int | None) -> OffsetRange:
+def _between(partition: int, bounds: Bounds, base: int | None, end: int | None) -> OffsetRange:
     """Return the range between two offsets, by default the bounds of the partition.
 
     Raises UsageError if the partition does not have all of these offsets.
     """
-    try:
-        offsets = OffsetRange(
-            bounds.start_offset if base is None else base, bounds.end_offset if end is None else end
-        )
-        bounds.require(offsets)
-    except ValueError as error:
-        raise UsageError(f"--from, --to: {error}") from None
-    return offsets
+    first = bounds.start_offset if base is None else base
+    last = bounds.end_offset if end is None else end
+    for argument, offset in (("--from", first), ("--to", last)):
+        if not bounds.start_offset <= offset <= bounds.end_offset:
+            raise UsageError(
+                f"{argument} {offset}: partition {partition} starts at offset {bounds.start_offset} and ends at "
+                f"{bounds.end_offset}"
+            )
+    if first > last:
+        raise UsageError(f"--from {first}, --to {last}: the first offset is after the last one")
+    return OffsetRange(first, last)
 
 
-def _newest(log: Backend, partition: int, bounds: Bounds, count: int) -> Iterable[Record]:
+def _newest(log: Backend, partition: int, bounds: Bounds, count: int, output: _Output) -> Iterable[Record]:
     """Return the last records of a partition, in order."""
     width = count
     while True:
         base = max(bounds.start_offset, bounds.end_offset - width)
-        records = deque(records_in(log, partition, OffsetRange(base, bounds.end_offset)), maxlen=count)
+        offsets = OffsetRange(base, bounds.end_offset)
+        records = deque(output.records(log, partition, offsets), maxlen=count)
         if len(records) == count or base == bounds.start_offset:
             return records
         width *= _WIDER
 
 
-def _show_more(log: Backend, log_id: str, partition: int | None, ends: dict[int, int], as_text: RecordText) -> None:
+def _show_more(log: Backend, log_id: str, partition: int | None, ends: dict[int, int], output: _Output) -> None:
     """Show records that were committed since the offsets in ``ends``, and update these offsets.
 
     New partitions are shown from their start. Raises TruncatedError if the log was recreated or lost records.
@@ -133,5 +179,5 @@ def _show_more(log: Backend, log_id: str, partition: int | None, ends: dict[int,
             print(f"partition {each}: {trimmed}", file=sys.stderr, flush=True)
         base = max(shown_end, bounds.start_offset)
         if base < bounds.end_offset:
-            _show(records_in(log, each, OffsetRange(base, bounds.end_offset)), as_text)
+            output.show(output.records(log, each, OffsetRange(base, bounds.end_offset)))
         ends[each] = bounds.end_offset

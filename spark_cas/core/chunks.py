@@ -1,7 +1,7 @@
 """Split the rows of a partition into chunks by records, bytes and seconds."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ class ChunkLimits:
     """The largest record that the log accepts, in bytes; None if only the chunk limit applies."""
     max_record_setting: str = "a limit of the log"
     """The name of the setting with that limit, for errors."""
-    max_bytes_setting: str = "the limit of bytes per chunk"
+    max_bytes_setting: str = field(default="the limit of bytes per chunk", compare=False)
     """The name of the setting with the value of ``max_bytes``, for errors."""
 
     def __post_init__(self) -> None:

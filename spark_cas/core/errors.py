@@ -36,6 +36,7 @@
         ├── ChunkDamagedError
         ├── UnreadableRecordError
         └── StorageError
+            ├── AccessDeniedError
             ├── NotStoredError
             ├── TransactionEndedError
             └── UndecidedError
@@ -76,6 +77,7 @@ class ErrorKind(StrEnum):
     STORE_UNSAFE = "STORE_UNSAFE"
     CHUNK_DAMAGED = "CHUNK_DAMAGED"
     STORAGE = "STORAGE"
+    ACCESS_DENIED = "ACCESS_DENIED"
     TRIMMED = "TRIMMED"
     CHECKPOINT_MISMATCH = "CHECKPOINT_MISMATCH"
     BATCH_TOO_LARGE = "BATCH_TOO_LARGE"
@@ -138,8 +140,13 @@ class ConditionalLogError(Exception):
         vars(error).update(fields)
         return error
 
+    @property
+    def line(self) -> str:
+        """The kind and the message, without the fields."""
+        return f"[{self.kind}] {' '.join(self.message.splitlines())}"
+
     def __str__(self) -> str:
-        text = f"[{self.kind}] {' '.join(self.message.splitlines())}"
+        text = self.line
         if not self.fields and not text.endswith("}"):
             return text
         return f"{text} {json.dumps(self.fields, separators=(',', ':')).replace(' ', _SPACE)}"
@@ -344,6 +351,12 @@ class StorageError(LogError):
     """The brokers or the store cannot be reached, deny access, or are full."""
 
     kind = ErrorKind.STORAGE
+
+
+class AccessDeniedError(StorageError):
+    """The brokers or the store deny this user a right that the operation needs."""
+
+    kind = ErrorKind.ACCESS_DENIED
 
 
 class NotStoredError(StorageError):

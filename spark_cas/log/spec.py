@@ -45,6 +45,8 @@ class LogSpec:
         scheme = parts.scheme.lower()
         if len(scheme) <= 1 or scheme == "file":
             path = unquote(address[len("file:") :].removeprefix("//")) if scheme == "file" else address
+            if "\0" in path:
+                raise OptionError("the path of a log holds a NUL character, which no file system permits.")
             try:
                 folder = Path(path).expanduser().absolute()
             except RuntimeError:

@@ -45,14 +45,14 @@ def _tables(file: Path) -> tuple[_Table, dict[str, _Table]]:
     except (OSError, ValueError):
         raise OptionError(
             f"the file of per-log defaults, which the option conf or the environment variable {VARIABLE} names, "
-            f"cannot be read as TOML on the driver. Give a file that is there."
+            f"does not exist on the driver, cannot be read, or is not TOML. Correct its path, rights or content."
         ) from None
     defaults, logs = document.pop("defaults", {}), document.pop("logs", {})
     tables = isinstance(logs, dict) and all(isinstance(each, dict) for each in (defaults, *logs.values()))
     if document or not tables:
         raise OptionError(
-            'the file of per-log defaults must hold the tables [defaults] and [logs."<name>"] only; it holds '
-            "something else. Move its settings into these."
+            'the file of per-log defaults may contain only the tables [defaults] and [logs."<name>"]. Move all other '
+            "settings into these tables."
         )
     return _flat(defaults), {name: _flat(table) for name, table in logs.items()}
 

@@ -86,7 +86,9 @@ class OptionValues:
         except OptionError:
             raise
         except ValueError as expected:
-            raise OptionError(f"option {option.name} must be {expected}, but is not. See docs/options.md.") from None
+            raise OptionError(
+                f"option {option.name} must be {expected}, but has another value. See docs/options.md."
+            ) from None
         if not isinstance(result, kind):
             msg = f"option {option.name} is of another type than {kind.__name__}"
             raise TypeError(msg)

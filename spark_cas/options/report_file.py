@@ -5,6 +5,7 @@ import os
 import uuid
 from pathlib import Path
 
+_FILES_IN_MEMORY = "/dev/shm/"  # noqa: S108 (the caller chooses the name)
 _OF_THE_FOLDER = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY})
 """Errors that prevent a file next to the report: the folder is not writable, or the file is a mount. The file itself
 may still be writable."""
@@ -53,7 +54,8 @@ def put(file: str, text: str) -> None:
 
 def _is_no_file(file: str) -> bool:
     """Return whether the path is a pipe, a device or a standard stream: written in place and never removed."""
-    return file.startswith(("/dev/", "/proc/")) or (Path(file).exists() and not Path(file).is_file())
+    is_system = file.startswith(("/dev/", "/proc/")) and not file.startswith(_FILES_IN_MEMORY)
+    return is_system or (Path(file).exists() and not Path(file).is_file())
 
 
 def _where(file: str) -> Path:

@@ -109,8 +109,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="The [name of the load](loading.md#jobs-and-reruns): a rerun appends only the missing rows. Without it, a "
-        "load logs a warning, and a rerun appends all rows. The default of a stream is the id of the query.",
+        doc="The [name of the load](loading.md#jobs-and-reruns): a rerun appends only the missing rows. Without it, "
+        "a load logs a warning, and a rerun appends all rows. The default of a stream is the id of the query.",
     ),
     Option(
         "batchId",

@@ -39,7 +39,6 @@ from spark_cas.programs.load_report import (
     JobRows,
     LoadReport,
     complete_rows,
-    completed_report,
     failed_report,
     rows_now,
 )
@@ -57,15 +56,16 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 exit codes: 0 complete, by this or an earlier run; 1 failed, run it again; 2 usage; 3 rejected by a condition;
-4 the input changed; 5 the job has other rows than its files; 130 interrupted, the same command resumes.
+4 the input changed; 5 the job has other rows than its files. With 8 the log is damaged or its store is
+unsafe, and with 9 a right is missing. With 130 it was interrupted, and the same command resumes.
 A load that is not exactly once (option idempotence) does not resume: a rerun appends all rows again.
 The last line on stdout is the result as JSON.
 """
 _LIMITS = ("maxRecordsPerChunk", "maxBytesPerChunk", "maxSecondsPerChunk")
 
 
-def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
-    """Parse a command line into a namespace with a LoadRequest as ``request``. If it is invalid, exit with 2."""
+def argument_parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = parser_of(
         prog, "Append files to a log exactly once. A rerun with the same --job resumes the load.", _EPILOG
     )
@@ -77,6 +77,12 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     run.add_argument("--verify", action="store_true", help="compare the rows of a complete job with the input")
     run.add_argument("--tombstones", action="store_true", help="allow null values, which delete their keys")
     run.add_argument("--allow-empty", action="store_true", help="complete the job if the input has no rows")
+    return parser
+
+
+def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
+    """Parse a command line into a namespace with a LoadRequest as ``request``. If it is invalid, exit with 2."""
+    parser = argument_parser(prog)
     arguments = parser.parse_args(argv)
     if arguments.report is not None and not report_file.may_be_put(arguments.report):
         parser.error("--report: the file cannot be written. Name a file in an existing, writable folder.")
@@ -138,7 +144,7 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     console = message_console()
     load = LoadRun(arguments.request, lambda: start_session(arguments.traceback), console)
     report = _report_of(load, arguments, console)
-    if report.partitions:
+    if report.in_log and report.in_log.partitions:
         console.print(report.table())
     print_line(console, report.summary())
     line = report.to_json()
@@ -173,7 +179,7 @@ def _report_of(load: "LoadRun", arguments: argparse.Namespace, console: Console)
         if isinstance(plain, ConflictError) and plain.next_offsets is not None:
             named = f"--job {load.job} " if arguments.job is None else ""
             offsets = shlex.quote(json.dumps(plain.next_offsets))
-            line = f"to continue, add to the same command: {named}--expected-offsets {offsets}"
+            line = f"to continue, run the same command with {named}--expected-offsets {offsets}"
             print_line(console, line, "yellow")
         return report
 
@@ -245,7 +251,7 @@ class LoadRun:
             write = self._write_request
         except ConditionalLogError:
             # The arguments do not name a log. The value given as address may contain a password, so omit it.
-            return failed_report(error, self.job, "", self._seconds, JobRows(()), started=started)
+            return failed_report(error, self.job, "", self._seconds, JobRows(), started=started)
         # If the log was unavailable before the first append, do not wait for it again.
         is_away = not self._was_incomplete and isinstance(error, StorageError)
         rows = None if write.job is None or is_away else rows_now(write.spec, write.job)
@@ -283,18 +289,12 @@ class LoadRun:
     def _load(self) -> LoadReport:
         """Load the input of a job that is not complete."""
         write = self._write_request
-        self._rows_before = JobRows(()) if write.job is None else rows_now(write.spec, write.job)
+        self._rows_before = JobRows() if write.job is None else rows_now(write.spec, write.job)
         self._was_incomplete = True
         self._input = listed_input(self._request, write, self._session(), self._console)
         job, rows = self._write(self._input, verifying=False)
-        if rows is None:
-            report = LoadReport(job, write.spec.url, ExitCode.COMPLETE, self._seconds, partitions=None)
-        else:
-            before = None if self._rows_before is None else self._rows_before.rows
-            # The result of a write that is not exactly once counts only the rows of this run.
-            before = 0 if job is None else before
-            report = completed_report(job, rows, write.spec.url, self._seconds, before)
-        return replace(report, input=replace(self._input.totals, rows=self._footer_rows))
+        # The result of a write that is not exactly once counts only the rows of this run.
+        return self._completed(job, rows, JobRows() if job is None else self._rows_before)
 
     def _confirm(self, rows: JobRows) -> LoadReport:
         """Compare the input with that of a complete job: the list of files, and with ``--verify`` all rows."""
@@ -304,9 +304,15 @@ class LoadRun:
             if self._input is None:
                 self._input = listed_input(self._request, write, self._session(), self._console)
             self._write(self._input, verifying=True)
-        report = completed_report(write.job, rows, write.spec.url, self._seconds, rows.rows)
+        report = self._completed(write.job, rows, before=rows)
+        return replace(report, already_complete=True, verified=self._request.verify)
+
+    def _completed(self, job: str | None, rows: JobRows | None, before: JobRows | None) -> LoadReport:
+        """Return the report of a complete job. ``before`` are its rows in the log when this run began."""
+        appended = None if rows is None or before is None else rows.rows - before.rows
         totals = None if self._input is None else replace(self._input.totals, rows=self._footer_rows)
-        return replace(report, already_complete=True, verified=self._request.verify, input=totals)
+        log, code = self._write_request.spec.url, ExitCode.COMPLETE
+        return LoadReport(job, log, code, self._seconds, rows, appended_rows=appended, input=totals)
 
     def _write(self, source: ListedInput, *, verifying: bool) -> tuple[str | None, JobRows | None]:
         """Write the rows and wait for the result.
@@ -374,7 +380,7 @@ class LoadRun:
             completion = None if report is None else completion_from_json(report.read_text(encoding="utf-8"))
         if completion is not None:
             if not completion.job:
-                return None, JobRows.of(completion.partitions, None)
+                return None, JobRows(completion.partitions)
             job = write.job or completion.job
             return job, self._recorded_rows(job)
         if write.job is None or not is_recorded(write):

@@ -7,10 +7,14 @@ from enum import IntEnum
 from typing import Any
 
 from spark_cas.core.errors import (
+    AccessDeniedError,
+    ChunkDamagedError,
     ConditionalLogError,
+    FormatError,
     InputChangedError,
     InputError,
     RefusedError,
+    StoreUnsafeError,
     has_traceback,
     wrapped_error,
 )
@@ -62,9 +66,13 @@ class ExitCode(IntEnum):
     """The rows differ from those with which the job began."""
     DIFFERENT = 5
     """The comparison finished and found differences. A rerun gives the same result."""
-    WARNING = 6
+    DAMAGED = 6
+    """The log is damaged, of an unknown format, or in an unsafe store. A rerun fails until an operator fixes it."""
+    ACCESS_DENIED = 7
+    """A right is missing. A rerun fails until an administrator grants it."""
+    WARNING = 8
     """`spark-cas doctor` found a warning, and no error."""
-    ERROR = 7
+    ERROR = 9
     """`spark-cas doctor` found an error: writers or readers are blocked, or rows can be lost or duplicated."""
     INTERRUPTED = 130
     """Ctrl-C. The same command resumes the run."""
@@ -78,25 +86,31 @@ class RowCountError(Exception):
     """The log has a different number of rows than the files."""
 
 
+_EXIT_CODES: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
+    ((KeyboardInterrupt,), ExitCode.INTERRUPTED),
+    ((RefusedError,), ExitCode.REFUSED),
+    ((InputChangedError,), ExitCode.INPUT_CHANGED),
+    ((InputError, UsageError), ExitCode.USAGE),
+    ((RowCountError,), ExitCode.DIFFERENT),
+    ((ChunkDamagedError, FormatError, StoreUnsafeError), ExitCode.DAMAGED),
+    ((AccessDeniedError,), ExitCode.ACCESS_DENIED),
+)
+"""The first match applies."""
+
+
 def exit_code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an error that ends a run."""
-    match error:
-        case KeyboardInterrupt():
-            return ExitCode.INTERRUPTED
-        case RefusedError():
-            return ExitCode.REFUSED
-        case InputChangedError():
-            return ExitCode.INPUT_CHANGED
-        case InputError() | UsageError():
-            return ExitCode.USAGE
-        case RowCountError():
-            return ExitCode.DIFFERENT
-    return ExitCode.FAILED
+    return next((code for kinds, code in _EXIT_CODES if isinstance(error, kinds)), ExitCode.FAILED)
 
 
 def kind_of(error: BaseException) -> str:
     """Return the stable token of an error of this project, or the class name of any other error."""
     return str(error.kind) if isinstance(error, ConditionalLogError) else type(error).__name__
+
+
+def line_of(error: BaseException) -> str:
+    """Return the text of an error for a person: an error of this project without its fields."""
+    return error.line if isinstance(error, ConditionalLogError) else str(error)
 
 
 def plain_error(error: Exception) -> Exception:

@@ -231,36 +231,20 @@ class LoadWatch:
         return replace(self._snapshot(rows), waiting=waiting)
 
     def _snapshot(self, rows: int) -> Snapshot:
-        stages = self._stages.stages()
-        if stages is not None and not stages.tasks:
+        stages, now = self._stages.stages(), time.monotonic()
+        if (stages is None and self._ledger is None) or (stages is not None and not stages.tasks):
             return Snapshot(Phase.STARTING, rows=0)
-        if self._verifying and stages is not None:
-            return Snapshot(Phase.VERIFYING, stages.rows, tasks=stages.tasks, tasks_done=stages.tasks_done)
-        if self._ledger is None:
-            if stages is None:
-                return Snapshot(Phase.STARTING, rows=0)
-            phase = Phase.APPENDING if stages.routed else Phase.ROUTING
-            return Snapshot(phase, stages.rows, tasks=stages.tasks, tasks_done=stages.tasks_done)
-        now = time.monotonic()
-        if stages is not None and not stages.routed:
-            return _routing(stages, now - self._began)
+        if stages is not None and (self._verifying or self._ledger is None or not stages.routed):
+            phase = Phase.VERIFYING if self._verifying else Phase.APPENDING if stages.routed else Phase.ROUTING
+            speed = stages.rows / (now - self._began) if phase is Phase.ROUTING and stages.rows else None
+            return Snapshot(phase, stages.rows, None, stages.tasks, stages.tasks_done, rows_per_second=speed)
         if self._appending is None:
             self._appending = now, rows
         since, before = self._appending
-        return _appending(rows, stages.rows if stages else None, now - since, rows - before)
-
-
-def _routing(stages: Stages, seconds: float) -> Snapshot:
-    speed = stages.rows / seconds if stages.rows else None
-    return Snapshot(
-        Phase.ROUTING, stages.rows, tasks=stages.tasks, tasks_done=stages.tasks_done, rows_per_second=speed
-    )
-
-
-def _appending(rows: int, total: int | None, seconds: float, appended: int) -> Snapshot:
-    speed = appended / seconds if appended and seconds else None
-    seconds_left = max(0, total - rows) / speed if total is not None and speed else None
-    return Snapshot(Phase.APPENDING, rows, total, rows_per_second=speed, seconds_left=seconds_left)
+        speed = (rows - before) / (now - since) if rows != before and now > since else None
+        total = stages.rows if stages else None
+        seconds_left = max(0, total - rows) / speed if total is not None and speed else None
+        return Snapshot(Phase.APPENDING, rows, total, rows_per_second=speed, seconds_left=seconds_left)
 
 
 @contextmanager

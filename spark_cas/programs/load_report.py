@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields
 from itertools import repeat
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from spark_cas.core.append_totals import Appends
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, TruncatedError
-from spark_cas.core.plan import PartitionResult, Plan
+from spark_cas.core.plan import PartitionResult, Progress
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_since
 from spark_cas.log.load.after_expansion import plan_now
@@ -21,37 +22,39 @@ from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of
 _READ_TIMEOUT_MS = 5000
 """Deadline in milliseconds. A stopped writer may leave a transaction open, and the report does not wait for it."""
 
+_FIELDS: Mapping[type, Sequence[str]] = {
+    Progress: ("partition", "rows", "base_offset", "end_offset", "chunks", "complete"),
+    PartitionResult: ("resumed_rows", "resolved", "guarantee", "null_keys"),
+    Appends: ("timestamp_ms", "has_offset", "has_timestamp", "start_offset", "attempts", "aborted_rows"),
+}
+"""Fields of a partition in the report, which have the meaning and the names of these classes."""
+
 
 @dataclass(frozen=True, slots=True)
-class PartitionReport:
-    """Rows of the job in one log partition."""
+class JobRows:
+    """Rows of a job in the log."""
 
-    partition: int
-    rows: int
-    base_offset: int
-    end_offset: int
-    """Expected offset of the job's next chunk. On a log without gaps, the offset after the job's last row."""
-    chunks: int
-    complete: bool
-    resumed_rows: int | None
-    """Rows that an earlier attempt or run had committed when the job completed the partition; None before that."""
-    resolved: int | None
-    """Lost replies that were resolved by reading the log. This and all fields below are None if not known."""
-    timestamp_ms: int | None
-    """Timestamp that the log assigned to records, in milliseconds since 1970; None if it assigned none."""
-    has_offset: bool | None
-    has_timestamp: bool | None
-    start_offset: int | None
-    attempts: int | None
-    aborted_rows: int | None
-    removed_rows: int | None
-    """Upper bound of the rows that retention or a trim has removed from the log since; None if not known."""
-    guarantee: str
-    """The guarantee that the partition received: ``exactly-once``, ``idempotent`` or ``at-least-once``."""
-    appended_rows: int | None = None
-    """Rows that a failed run appended to the partition; None if not known, and in the report of a complete job."""
-    null_keys: int | None = None
-    """Rows of the job without a key; None if the job is not complete."""
+    partitions: tuple[PartitionResult, ...] = ()
+    """Results of the partitions with rows under the current plan."""
+    earlier_rows: int = 0
+    """Rows that the job appended before the log was expanded. ``partitions`` does not include them."""
+    complete: bool = False
+    """Whether the job is complete."""
+    removed: tuple[int, ...] | None = None
+    """For each partition, an upper bound of the rows that retention or a trim has removed; None if not known."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the job in the log."""
+        return self.earlier_rows + sum(each.progress.rows for each in self.partitions)
+
+    def rows_since(self, before: "JobRows") -> dict[int, int] | None:
+        """Return the rows that were added to each partition since ``before``; None after an expansion."""
+        if self.earlier_rows != before.earlier_rows:
+            return None
+        rows = {each.progress.partition: each.progress.rows for each in before.partitions}
+        now = [each.progress for each in self.partitions]
+        return {each.partition: max(0, each.rows - rows.get(each.partition, 0)) for each in now}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +80,12 @@ class LoadReport:
     """Address of the log, without settings; empty if the arguments are invalid."""
     exit_code: ExitCode
     seconds: float
-    partitions: tuple[PartitionReport, ...] | None
-    """Partitions with rows of the job; None if the log did not report them."""
-    earlier_rows: int = 0
-    """Rows that the job appended before the log was expanded. They are not included in ``partitions``."""
+    in_log: JobRows | None
+    """Rows of the job in the log; None if the log did not report them. Tasks of a failed run may append more."""
     appended_rows: int | None = None
     """Rows that this run appended; None if that is not known."""
+    appended: Mapping[int, int] | None = None
+    """By partition, the rows that a failed run appended; None if not known, and in the report of a complete job."""
     already_complete: bool = False
     completed_meanwhile: bool = False
     """The job was incomplete when this failed run began and is complete now, by this run or another."""
@@ -97,36 +100,54 @@ class LoadReport:
 
     @property
     def rows(self) -> int | None:
-        """Rows of the job in the log; None if the log did not report them.
-
-        If the load did not finish, its tasks may still append rows.
-        """
-        return None if self.partitions is None else self.earlier_rows + sum(each.rows for each in self.partitions)
+        """Rows of the job in the log; None if the log did not report them."""
+        return None if self.in_log is None else self.in_log.rows
 
     @property
     def removed_rows(self) -> int:
         """Upper bound of the rows of the job that were removed from the log."""
-        return sum(each.removed_rows or 0 for each in self.partitions or ())
+        return sum(self.in_log.removed or ()) if self.in_log else 0
 
     @property
     def null_keys(self) -> int | None:
         """Rows of the job without a key; None if not known, for example for an incomplete job."""
-        if self.exit_code is not ExitCode.COMPLETE or self.partitions is None or self.earlier_rows:
+        if self.exit_code is not ExitCode.COMPLETE or self.in_log is None or self.in_log.earlier_rows:
             return None
-        counts = [each.null_keys for each in self.partitions]
+        counts = [each.null_keys for each in self.in_log.partitions]
         known = [each for each in counts if each is not None]
         return sum(known) if len(known) == len(counts) else None
 
+    def _run_text(self, each: PartitionResult) -> str:
+        if self.already_complete:
+            return "an earlier run"
+        if not each.progress.complete:
+            return "not complete"
+        text = f"resumed at row {each.resumed_rows:,}" if each.resumed_rows else "fresh"
+        return f"{text}, lost replies resolved: {each.resolved:,}" if each.resolved else text
+
     def to_json(self) -> str:
         """Return the report as one line of JSON."""
-        fields = asdict(self) | {
+        result = {each.name: getattr(self, each.name) for each in fields(self)} | {
+            "partitions": None if self.in_log is None else self._partitions(self.in_log),
+            "earlier_rows": self.in_log.earlier_rows if self.in_log else 0,
+            "input": None if self.input is None else asdict(self.input),
             "status": self.exit_code.name.lower(),
             "exit_code": int(self.exit_code),
             "rows": self.rows,
             "null_keys": self.null_keys,
             "seconds": round(self.seconds, 3),
         }
-        return json.dumps(fields)
+        del result["in_log"], result["appended"]
+        return json.dumps(result)
+
+    def _partitions(self, rows: JobRows) -> list[dict[str, object]]:
+        result = []
+        for each, removed in zip(rows.partitions, rows.removed or repeat(None), strict=False):
+            appended = None if self.appended is None else self.appended.get(each.progress.partition, 0)
+            parts = (each.progress, each, each.appends)
+            values = {name: getattr(part, name) for part in parts for name in _FIELDS[type(part)]}
+            result.append({**values, "removed_rows": removed, "appended_rows": appended})
+        return result
 
     def summary(self) -> str:
         """Return the result in one sentence."""
@@ -140,7 +161,7 @@ class LoadReport:
             if self.verified:
                 comparison = "its input was read and is the same"
             return f"{load} was complete before, with {self.rows:,} rows: {comparison}, nothing was appended"
-        if self.partitions is None:
+        if self.in_log is None:
             return f"{load} is complete: only Spark's driver has the number of appended rows"
         if self.appended_rows is None:
             return f"{load} is complete, with {self.rows:,} rows: the number that this run appended is not known"
@@ -188,72 +209,11 @@ class LoadReport:
             table.add_column(column, justify="right", no_wrap=True)
         table.add_column("run")
         table.add_column("guarantee", no_wrap=True)
-        for each in self.partitions or ():
-            numbers = (each.partition, each.rows, each.base_offset, each.end_offset, each.chunks)
-            table.add_row(*(f"{number:,}" for number in numbers), _run_text(each), each.guarantee)
+        for each in self.in_log.partitions if self.in_log else ():
+            entry = each.progress
+            numbers = (entry.partition, entry.rows, entry.base_offset, entry.end_offset, entry.chunks)
+            table.add_row(*(f"{number:,}" for number in numbers), self._run_text(each), each.guarantee)
         return table
-
-
-@dataclass(frozen=True, slots=True)
-class JobRows:
-    """Rows of a job in the log by partition. ``earlier_rows`` were appended before the log was expanded."""
-
-    partitions: tuple[PartitionReport, ...]
-    earlier_rows: int = 0
-    complete: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        results: Sequence[PartitionResult],
-        plan: Plan | None,
-        *,
-        complete: bool = False,
-        removed: Sequence[int] | None = None,
-    ) -> "JobRows":
-        """Return the rows of a job from its results under the current plan.
-
-        Args:
-            results: the results of the partitions
-            plan: the current plan
-            complete: whether the job is complete
-            removed: for each result, the rows that were removed since
-        """
-        each_removed = removed or repeat(None, len(results))
-        return cls(tuple(map(_partition, results, each_removed)), plan.earlier_rows if plan else 0, complete)
-
-    @property
-    def rows(self) -> int:
-        """Rows of the job in the log."""
-        return self.earlier_rows + sum(each.rows for each in self.partitions)
-
-    def rows_since(self, before: "JobRows") -> dict[int, int] | None:
-        """Return the rows that were added to each partition since ``before``; None after an expansion."""
-        if self.earlier_rows != before.earlier_rows:
-            return None
-        rows = {each.partition: each.rows for each in before.partitions}
-        return {each.partition: max(0, each.rows - rows.get(each.partition, 0)) for each in self.partitions}
-
-
-def completed_report(job: str | None, rows: JobRows, log: str, seconds: float, rows_before: int | None) -> LoadReport:
-    """Return the report of a complete job.
-
-    Args:
-        job: the name of the job, if it has one
-        rows: the rows of the job in the log
-        log: the address of the log, without settings
-        seconds: the duration of the run
-        rows_before: rows of the job that were in the log when this run began; None if not known
-    """
-    return LoadReport(
-        job=job,
-        log=log,
-        exit_code=ExitCode.COMPLETE,
-        seconds=seconds,
-        partitions=rows.partitions,
-        earlier_rows=rows.earlier_rows,
-        appended_rows=None if rows_before is None else rows.rows - rows_before,
-    )
 
 
 def failed_report(
@@ -286,17 +246,14 @@ def failed_report(
         appended = own.appended_rows
     if appended is None and rows is not None and before is not None and not (complete and incomplete_before):
         appended = rows.rows_since(before)
-    partitions = None if rows is None else rows.partitions
-    if appended is not None and partitions is not None:
-        partitions = tuple(replace(each, appended_rows=appended.get(each.partition, 0)) for each in partitions)
     return LoadReport(
         job=job,
         log=log,
         exit_code=exit_code_of(error),
         seconds=seconds,
-        partitions=partitions,
-        earlier_rows=0 if rows is None else rows.earlier_rows,
+        in_log=rows,
         appended_rows=None if appended is None else sum(appended.values()),
+        appended=appended,
         already_complete=complete and not incomplete_before,
         completed_meanwhile=complete and incomplete_before,
         error=kind_of(error),
@@ -315,10 +272,10 @@ def rows_now(spec: AnySpec, job: str) -> JobRows | None:
             plan = plan_now(log, job)
             results = job_results(log, job if plan is None else plan.job)
     except (LogNotFoundError, TruncatedError):
-        return JobRows(())
+        return JobRows()
     except ConditionalLogError:
         return None
-    return JobRows.of(results, plan)
+    return JobRows(results, plan.earlier_rows if plan else 0)
 
 
 def complete_rows(log: Backend, job: str) -> JobRows | None:
@@ -341,34 +298,4 @@ def complete_rows(log: Backend, job: str) -> JobRows | None:
         ) from None
     require_same_log(job, completion.log_id, layout)
     removed = removed_rows(log, [each.progress for each in completion.partitions])
-    return JobRows.of(completion.partitions, plan, complete=True, removed=removed)
-
-
-def _partition(result: PartitionResult, removed: int | None) -> PartitionReport:
-    progress, appends = result.progress, result.appends
-    return PartitionReport(
-        partition=progress.partition,
-        rows=progress.rows,
-        base_offset=progress.base_offset,
-        end_offset=progress.end_offset,
-        chunks=progress.chunks,
-        complete=progress.complete,
-        resumed_rows=result.resumed_rows,
-        resolved=result.resolved,
-        timestamp_ms=appends.timestamp_ms,
-        has_offset=appends.has_offset,
-        has_timestamp=appends.has_timestamp,
-        start_offset=appends.start_offset,
-        attempts=appends.attempts,
-        aborted_rows=appends.aborted_rows,
-        removed_rows=removed,
-        guarantee=result.guarantee,
-        null_keys=result.null_keys,
-    )
-
-
-def _run_text(each: PartitionReport) -> str:
-    if not each.complete:
-        return "not complete"
-    text = f"resumed at row {each.resumed_rows:,}" if each.resumed_rows else "fresh"
-    return f"{text}, lost replies resolved: {each.resolved:,}" if each.resolved else text
+    return JobRows(completion.partitions, plan.earlier_rows if plan else 0, complete=True, removed=removed)

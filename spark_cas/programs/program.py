@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from spark_cas.core.pyspark_missing import require_pyspark
-from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of, plain_error
+from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of, line_of, plain_error
 from spark_cas.spark.jvm import jvm_before_session, jvm_of
 from spark_cas.spark.plain_errors import TRACEBACK
 
@@ -97,7 +97,7 @@ def print_error(error: Exception, console: Console, *, with_traceback: bool) -> 
     if with_traceback:
         traceback.print_exc()
     plain = plain_error(error)
-    print_line(console, f"error: {plain}", "red")
+    print_line(console, f"error: {line_of(plain)}", "red")
     return plain
 
 

@@ -1,4 +1,4 @@
-"""Three seeds of a minute on each backend. `make chaos` runs any seed."""
+"""A minute on each backend with one seed, and with two more in the long suite. `make chaos` runs any seed."""
 
 import json
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from tests.chaos.side_by_side import run_side_by_side
 from tests.chaos.world import World
 from tests.history.operations import FAIL, INFO, OK, Operation, read_history
 from tests.history.recorder import Recorder
+from tests.long import full
 from tests.support.writing import append_foreign
 
 pytestmark = pytest.mark.timeout(400)
@@ -25,12 +26,12 @@ pytestmark = pytest.mark.timeout(400)
 SECONDS = 60
 
 
-def run(backend: str, *turns: Sequence[int], folder: Path) -> None:
+def run(backend: str, seeds: Sequence[int], folder: Path) -> None:
     """Run chaos from the command line; require that all properties hold and each scheduled fault type occurred.
 
-    The seeds of a turn run in parallel, and the turns one after the other.
+    The seeds run in parallel.
     """
-    left = [each for seeds in turns for each in run_side_by_side(backend, seeds, SECONDS, folder)]
+    left = run_side_by_side(backend, seeds, SECONDS, folder)
     faults = [each for history in map(read_at, left) for each in history if each.name == FAULT]
     assert {each.arguments["kind"] for each in faults if each.outcome == OK} == {
         each.arguments["kind"] for each in faults
@@ -81,35 +82,39 @@ def test_an_expansion_that_cannot_be_finished_is_a_violation(tmp_path):
     assert "cannot be finished" in found.told
 
 
-def test_memory_keeps_its_promises(tmp_path):
-    run("memory", (1, 2, 3), folder=tmp_path)
+@pytest.mark.parametrize("seeds", [(1,), *full((2, 3))])
+def test_memory_keeps_its_promises(tmp_path, seeds):
+    run("memory", seeds, tmp_path)
 
 
-def test_a_directory_keeps_its_promises(tmp_path):
-    run("directory", (1, 2, 3), folder=tmp_path)
+@pytest.mark.parametrize("seeds", [(1,), *full((2, 3))])
+def test_a_directory_keeps_its_promises(tmp_path, seeds):
+    run("directory", seeds, tmp_path)
 
 
 @pytest.mark.s3
-@pytest.mark.timeout(700)
-def test_an_object_store_keeps_its_promises(tmp_path):
-    run("store", (1,), (2, 3), folder=tmp_path)
+@pytest.mark.parametrize("seeds", [(1,), *full((2, 3))])
+def test_an_object_store_keeps_its_promises(tmp_path, seeds):
+    run("store", seeds, tmp_path)
 
 
 @pytest.mark.s3
 @pytest.mark.full
-@pytest.mark.timeout(1700)
-def test_a_gateway_with_a_folder_keeps_its_promises(tmp_path):
-    run("store-versity", (1,), (2, 3), folder=tmp_path)
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("seeds", [(1,), (2, 3)])
+def test_a_gateway_with_a_folder_keeps_its_promises(tmp_path, seeds):
+    """The first run may build the gateway."""
+    run("store-versity", seeds, tmp_path)
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(1000)
-def test_three_brokers_keep_their_promises(tmp_path):
+@pytest.mark.parametrize("seeds", [(4,), *full((2,), (3,))])
+def test_three_brokers_keep_their_promises(tmp_path, seeds):
     """In one storm brokers are killed, in another frozen.
 
     Only one is faulty at a time, and a start takes a whole storm.
     """
-    run("kafka", (4,), (2,), (3,), folder=tmp_path)
+    run("kafka", seeds, tmp_path)
 
 
 def test_a_folder_with_a_run_in_it_is_not_written_over(tmp_path, capsys):

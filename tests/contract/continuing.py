@@ -14,6 +14,7 @@ from spark_cas.log.load.planning import pin_plan
 from tests.contract.base import ContractBase
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
 from tests.support.loads import Rows, crash_after_chunks, load, rows_of, run_job, run_rest
+from tests.support.raising import raises
 from tests.support.writing import append_foreign, values_in
 
 ROWS = rows_of(10, 0, 1)
@@ -48,7 +49,7 @@ class ContinueContract(ContractBase):
         expand_log(backend, 4)
         (earlier,) = earlier_rows(backend, "job")
         assert (earlier.job, earlier.partitions, sum(earlier.rows)) == ("job", self.partitions, len(there) - 2)
-        with pytest.raises(LayoutChangedError, match="was planned for layout epoch"):
+        with raises(LayoutChangedError, job="job"):
             run_job(backend, "job", ROWS, expected=expected)
         assert all_values(backend) == there
         crash_rest(backend, 2, expected)
@@ -79,7 +80,7 @@ class ContinueContract(ContractBase):
         assert all_values(backend) == values_of(ROWS)
         expand_log(backend, 9)
         assert earlier_rows(backend, "job") == ()
-        with pytest.raises(LayoutChangedError, match="job 'job' is complete"):
+        with raises(LayoutChangedError, job="job"):
             run_job(backend, "job", ROWS)
         assert all_values(backend) == values_of(ROWS)
 
@@ -125,9 +126,9 @@ class ContinueContract(ContractBase):
         end, (mine,), others = ExpectedOffsets("end"), earlier_rows(backend, "job"), earlier_rows(backend, "other")
         fewer = replace(mine, rows=(0, *mine.rows[1:]), digests=("", *mine.digests[1:]))
         for wrong in ((), (fewer,), others, (mine, *others)):
-            with pytest.raises(LayoutChangedError, match=r"spark_cas\.route"):
+            with raises(LayoutChangedError, job="job"):
                 pin_plan(backend, "job", end, earlier=wrong)
-            with pytest.raises(LayoutChangedError, match="taken out"):
+            with raises(LayoutChangedError, job="new"):
                 pin_plan(backend, "new", end, earlier=wrong or (mine,))
         with pytest.raises(JobMismatchError, match="planned with expected offsets"):
             run_rest(backend, "job", ROWS, expected="none")

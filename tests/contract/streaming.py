@@ -30,6 +30,7 @@ from tests.contract.crashing import CrashContract
 from tests.support.batches import rows_held, run_batch, run_cut_off, run_tasks
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
 from tests.support.loads import LIMITS, Rows, batches_of, run_job
+from tests.support.raising import raises
 from tests.support.writing import append_foreign, values_in, without_end
 
 BATCHES: Sequence[Rows] = (
@@ -161,7 +162,7 @@ class StreamContract(ContractBase):
     def test_batch_out_of_order_is_rejected(self, backend: Backend) -> None:
         run_all(backend)
         before = all_values(backend)
-        with pytest.raises(CheckpointMismatchError, match="checkpoint is older"):
+        with raises(CheckpointMismatchError, partition=0, job="stream"):
             run_batch(backend, 0, BATCHES[0], run="run-2")
         with pytest.raises(JobMismatchError, match="the checkpoint was deleted"):
             run_batch(backend, 0, BATCHES[0], query="another", run="run-2")
@@ -239,7 +240,7 @@ class StreamContract(ContractBase):
         for other in ({0: ["00", *LONG[0][1:]]}, {0: LONG[0][:6]}, {0: SORTED[:6]}):
             with pytest.raises(InputChangedError):
                 run_ordered(backend, 1, other, run="run-4")
-        with pytest.raises(CheckpointMismatchError, match=r"6 rows of batch 1 .* lacks the others"):
+        with raises(CheckpointMismatchError, partition=0, job="stream"):
             run_batch(backend, 2, {0: ["+"]}, expected="end", run="run-5")
         turned = {0: LONG[0][::-1]}
         assert rows_held(run_ordered(backend, 1, turned, run="run-6", limits=WIDE)) == {0: 6}

@@ -30,6 +30,7 @@ from tests.contract.whole import everything
 from tests.support.batches import run_batch, run_cut_off
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
 from tests.support.loads import LIMITS, Rows, batches_of
+from tests.support.raising import raises
 from tests.support.writing import append_foreign
 
 FIRST, SECOND, _ = BATCHES
@@ -153,7 +154,7 @@ class WholeStreamContract(ContractBase):
 
     def test_a_stream_does_not_become_one_as_a_whole(self, backend: Backend) -> None:
         run_batch(backend, 0, FIRST)
-        with pytest.raises(JobMismatchError, match="as a whole"):
+        with raises(JobMismatchError, job="stream"):
             run_whole(backend, 1, SECOND)
         assert everything(backend) == appended(FIRST)
 

@@ -51,6 +51,7 @@ ConditionalLogError
     ChunkDamagedError CHUNK_DAMAGED
     UnreadableRecordError UNREADABLE_RECORD
     StorageError STORAGE
+      AccessDeniedError ACCESS_DENIED
       NotStoredError
       TransactionEndedError
       UndecidedError

@@ -470,3 +470,9 @@ def test_a_partition_that_is_not_there_is_not_waited_for(broker, topic):
     made.init(SECONDS)
     assert made.proven_clean()
     made.close()
+
+
+def test_functions_of_another_major_version_are_not_used(monkeypatch):
+    assert librdkafka.library() is not None
+    monkeypatch.setattr(librdkafka, "libversion", lambda: ("3.0.0", 0x030000FF))
+    assert librdkafka.library.__wrapped__() is None

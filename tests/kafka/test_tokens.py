@@ -183,3 +183,30 @@ def test_clients_of_a_process_share_a_token():
     for client in Client:
         settings_of(spec, client)
     assert token_provider.calls == 1
+
+
+def test_function_that_does_not_return_is_an_error(set_timing):
+    set_timing(longest_request=0.1)
+    name = f"{token_provider.__name__}:hangs"
+    assert "did not return" in refused(lambda: tokens.tokens_of(name))
+
+
+def test_failing_function_leaves_the_present_token_until_it_expires(monkeypatch, caplog):
+    monkeypatch.setattr(token_provider, "LIFETIME_SECONDS", 0.5)
+    provider = tokens.tokens_of(f"{token_provider.__name__}:fails_later")
+    first, expiry, *_ = provider("")
+    time.sleep(0.6 * (expiry - time.time()))
+    assert provider("")[0] == first
+    provider.check()
+    assert "RuntimeError" in caplog.text
+    assert "canary" not in caplog.text
+    time.sleep(expiry - time.time() + 0.05)
+    assert "RuntimeError" in refused(lambda: provider(""))
+    assert "RuntimeError" in refused(provider.check)
+
+
+def test_error_does_not_keep_the_exception_of_the_function():
+    for function in ("raises", "exits"):
+        with pytest.raises(OptionError) as error:
+            tokens.tokens_of(f"{token_provider.__name__}:{function}")
+        assert error.value.__context__ is None

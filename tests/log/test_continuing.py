@@ -13,6 +13,7 @@ from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
 from tests.support.loads import crash_after_chunks, rows_of, run_job, run_rest
+from tests.support.raising import raises
 from tests.support.writing import append_foreign, values_in
 
 ROWS = rows_of(6, 0, 1)
@@ -82,7 +83,7 @@ def test_foreign_partitions_after_an_expansion_have_no_thresholds(log, monkeypat
     expand_log(log, 6)
     monkeypatch.setattr(log, "layouts", lambda *_: Layouts(log.layout(), known))
     assert earlier_rows(log, "job") == ()
-    with pytest.raises(LayoutChangedError, match="another tool added the partitions"):
+    with raises(LayoutChangedError, job="job"):
         run_rest(log, "job", ROWS)
 
 

@@ -36,6 +36,8 @@ def test_relative_path_is_resolved_in_the_current_folder(tmp_path, monkeypatch):
         "",
         "/",
         "/.",
+        "~\0",
+        "file:///logs%00",
         "file:///",
         "file:///.",
         "http://host/logs",

@@ -223,14 +223,14 @@ def test_a_directory_without_rights_is_named_with_the_cause():
         try:
             with pytest.raises(StorageError) as refused:
                 local_log(root)
-            assert str(refused.value) == f"[STORAGE] opening {root}: {denied}"
+            assert str(refused.value) == f"[ACCESS_DENIED] opening {root}: {denied}"
             os.seteuid(0)
             for path in (root, *root.rglob("*")):
                 path.chmod(0o755 if path.is_dir() else 0o644)
             os.seteuid(65534)
             with pytest.raises(StorageError) as refused:
                 local_log(root).claim(0, plan)
-            assert str(refused.value) == f"[STORAGE] writing {root}/{paths.PROBE}: {denied}"
+            assert str(refused.value) == f"[ACCESS_DENIED] writing {root}/{paths.PROBE}: {denied}"
         finally:
             os.seteuid(0)
 

@@ -25,7 +25,7 @@ CANARY = "canary-of-a-secret"
 def refused(spec, match):
     """Check that each possible first request fails with a readable error, without any secret or address."""
     for ask in (lambda log: log.layout(), lambda log: log.create(1), lambda log: log.jobs()):
-        with pytest.raises(StorageError, match=rf"^\[STORAGE\] .*{match}") as caught:
+        with pytest.raises(StorageError, match=rf"^\[(STORAGE|ACCESS_DENIED)\] .*{match}") as caught:
             ask(ObjectLog(spec))
         shown = f"{caught.value!r} {caught.value} {caught.value.__cause__!r}"
         for secret in (CANARY, AZURE_KEY, "Signature", "127.0.0.1", "http"):

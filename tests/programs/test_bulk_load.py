@@ -114,7 +114,7 @@ def test_a_stale_expected_offset_is_refused(load, parquet):
     assert "Traceback" not in told
     assert (report["partitions"], len(values(load.log))) == ([], 1000), "no row in any partition"
     # The printed option is ready to be pasted: a shell passes exactly these offsets to the program.
-    (onward,) = re.findall(r"^to continue, add to the same command: (.+)$", told, re.MULTILINE)
+    (onward,) = re.findall(r"^to continue, run the same command with (.+)$", told, re.MULTILINE)
     code, report, _ = load("--input", parquet, *BY_TAIL, "--job", "load-2", *shlex.split(onward))
     assert (code, report["rows"]) == (0, 1000)
     assert len(values(load.log)) == 2000
@@ -298,7 +298,7 @@ def test_without_a_job_name_a_warning_and_a_second_load(load, parquet):
         (("--partitions", "0"), 2, "partitions must be a whole number"),
         (("--input", "no-such-file.parquet"), 2, "no-such-file.parquet"),
         ((), 1, "[LOG_NOT_FOUND] there is no log"),
-        (("--partitions", "4", "--max-bytes-per-chunk", "20"), 2, "[RECORD_TOO_LARGE]"),
+        (("--partitions", "4", "--max-bytes-per-chunk", "20"), 2, "Raise option maxBytesPerChunk, "),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line_and_an_exit_code(load, parquet, argv, code, said):

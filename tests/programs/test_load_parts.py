@@ -33,7 +33,7 @@ from spark_cas.programs.load_progress import (
     duration,
     live_progress,
 )
-from spark_cas.programs.load_report import JobRows, completed_report, failed_report
+from spark_cas.programs.load_report import JobRows, LoadReport, failed_report
 from tests.support.writing import JobWriter, plan_of
 
 NEEDED = ["--input", "flights.parquet", "--value-json", "--log", "log"]
@@ -59,6 +59,11 @@ def parse(*argv):
         (UsageError("x"), 2),
         (errors.UnknownOutcomeError("x"), 1),
         (errors.StorageError("x"), 1),
+        (errors.LogNotFoundError("x"), 1),
+        (errors.ChunkDamagedError("x"), 8),
+        (errors.StoreUnsafeError("x"), 8),
+        (errors.FormatError("x"), 8),
+        (errors.AccessDeniedError("x"), 9),
         (RuntimeError("x"), 1),
         (KeyboardInterrupt(), 130),
     ],
@@ -234,11 +239,14 @@ def result(partition, rows, resumed=0):
     return PartitionResult(progress, resumed_rows=resumed, resolved=1)
 
 
+COMPLETE = LoadReport("j", "file:///log", ExitCode.COMPLETE, 2.0, JobRows())
+
+
 def test_a_report_is_a_table_and_a_line_of_json():
     earlier = (EarlierRows("j", (40, 0), ("d", ""), (False, False)),)
     plan = Plan("j.layout-3", "id", 3, (0,) * 3, (0,) * 3, continues="j", earlier=earlier)
-    held = JobRows.of((result(0, 1000), result(2, 500, resumed=200)), plan)
-    report = completed_report("j", held, "file:///log", 2.0, rows_before=240)
+    held = JobRows((result(0, 1000), result(2, 500, resumed=200)), plan.earlier_rows)
+    report = replace(COMPLETE, in_log=held, appended_rows=1300)
     fields = json.loads(report.to_json())
     assert "\n" not in report.to_json()
     assert (fields["status"], fields["exit_code"], fields["rows"]) == ("complete", 0, 1540)
@@ -251,16 +259,16 @@ def test_a_report_is_a_table_and_a_line_of_json():
 
 
 def test_the_table_of_a_report_is_not_cut_on_80_columns():
-    held = JobRows.of((result(12, 1_336_776, resumed=1_234_567), result(13, 20)), None)
+    held = JobRows((result(12, 1_336_776, resumed=1_234_567), result(13, 20)))
     out = io.StringIO()
-    Console(file=out, width=80).print(completed_report("j", held, "file:///log", 2.0, rows_before=0).table())
+    Console(file=out, width=80).print(replace(COMPLETE, in_log=held).table())
     assert "…" not in out.getvalue()
     words = "partition rows offset chunks run guarantee 1,336,776 1,336,786 1,234,567, exactly-once"
     assert set(words.split()) <= set(out.getvalue().split())
 
 
 def test_a_changed_input_of_a_complete_job_is_no_job_that_is_not_complete():
-    held = JobRows.of((result(0, 1000),), None, complete=True)
+    held = JobRows((result(0, 1000),), complete=True)
     report = failed_report(errors.InputChangedError("x"), "j", "log", 1.0, held)
     assert report.summary() == (
         "job 'j' was complete before, with 1,000 rows: the input differs from that of the complete job, nothing was "
@@ -271,7 +279,7 @@ def test_a_changed_input_of_a_complete_job_is_no_job_that_is_not_complete():
 
 
 def test_a_job_that_was_complete_when_an_error_ended_its_run_was_not_so_before():
-    held = JobRows.of((result(0, 1000),), None, complete=True)
+    held = JobRows((result(0, 1000),), complete=True)
     report = failed_report(KeyboardInterrupt(), "j", "log", 1.0, held, incomplete_before=True)
     assert (report.already_complete, report.completed_meanwhile, report.appended_rows) == (False, True, None)
     assert report.summary() == (
@@ -280,13 +288,12 @@ def test_a_job_that_was_complete_when_an_error_ended_its_run_was_not_so_before()
 
 
 def test_of_a_log_that_was_not_seen_before_it_is_not_told_how_many_rows_were_appended():
-    report = completed_report("j", JobRows.of((result(0, 1000),), None), "log", 1.0, rows_before=None)
-    assert report.appended_rows is None
+    report = replace(COMPLETE, in_log=JobRows((result(0, 1000),)))
     assert report.summary().endswith("with 1,000 rows: the number that this run appended is not known")
 
 
-BEFORE = JobRows.of((result(0, 1000),), None)
-NOW = JobRows.of((result(0, 1200), result(2, 500)), None)
+BEFORE = JobRows((result(0, 1000),))
+NOW = JobRows((result(0, 1200), result(2, 500)))
 
 
 @pytest.mark.parametrize(
@@ -322,11 +329,11 @@ def test_failed_report_counts_no_appended_rows_before_spark_starts():
         report = failed_report(errors.StorageError("x"), "j", "log", 1.0, now, started=False)
         assert report.appended_rows == 0
         assert report.summary().endswith("; this run appended 0")
-        assert {each.appended_rows for each in report.partitions or ()} <= {0}
+        assert set((report.appended or {}).values()) <= {0}
 
 
 def test_rows_that_the_ledger_does_not_know_are_not_said_to_be_missing():
-    report = failed_report(errors.ProgressLostError("x"), "j", "log", 1.0, JobRows(()))
+    report = failed_report(errors.ProgressLostError("x"), "j", "log", 1.0, JobRows())
     assert report.summary() == "job 'j' is not complete: none of its rows is known to be in the log"
 
 
@@ -514,7 +521,7 @@ def test_while_a_load_runs_no_earlier_report_is_there_and_one_that_cannot_be_wri
         def load(*_, **__):
             assert not file.exists()
             then()
-            return completed_report("load-1", JobRows(()), "log", 1.0, rows_before=0)
+            return replace(COMPLETE, job="load-1")
 
         monkeypatch.setattr(LoadRun, "run", load)
         argv = [*NEEDED, "--job", "load-1", "--report", str(file)]

@@ -258,7 +258,7 @@ def test_plan_that_is_rejected_after_the_checks_releases_the_other_topic(spark, 
 
     def overtaken(write, log, *, record=True):
         result = plan(write, log, record=record)
-        if not record and write.options.spec.topic == topics.name["b"]:
+        if not record and write.request.spec.topic == topics.name["b"]:
             append_foreign(log, 1, "-1")
         return result
 

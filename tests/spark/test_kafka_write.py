@@ -135,7 +135,7 @@ def test_without_the_check_it_is_an_ordinary_sink(spark, flights, options, tmp_p
 
 def test_missing_topic_is_reported(spark, flights, options):
     known = {name: value for name, value in options.items() if name != "partitions"}
-    with pytest.raises(LogNotFoundError, match="name of the topic"):
+    with pytest.raises(LogNotFoundError, match="give route the options"):
         route(flights, known)
     df = flights.withColumn("partition", sf.lit(0)).coalesce(1)
     assert "option('partitions'" in refused(LogNotFoundError, lambda: save(df, known, routed=True))
@@ -186,7 +186,8 @@ def test_a_row_larger_than_the_topic_takes_is_named_before_it_is_sent(spark, fli
     value = sf.expr("repeat('x', IF(value = '17', 2000000, 1))")
     message = refused(RecordTooLargeError, lambda: save(route(flights.withColumn("value", value), large), large))
     assert re.search(
-        r"row \d+ of partition \d+ takes 20000\d\d bytes, and the log takes records of at most \d+", message
+        r"row \d+ of partition \d+ \(key N\d\) takes 20000\d\d bytes, and the log takes records of at most \d+",
+        message,
     )
     almost = {**options, "job": "almost"}
     value = sf.expr("repeat('x', IF(value = '17', 1040000, 1))")

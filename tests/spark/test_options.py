@@ -325,7 +325,7 @@ def test_the_environment_names_the_file_unless_the_option_does(tmp_path, monkeyp
         ("logs.flights = 1", "only"),
         ("[defaults]\nfencedRetryWaitMs = 0", "fencedRetryWaitMs must be"),
         ("[defaults]\npartitions = 'hunter2'", "partitions must be"),
-        ("= hunter2", "cannot be read as TOML"),
+        ("= hunter2", "or is not TOML"),
     ],
 )
 def test_the_file_of_defaults_is_checked(tmp_path, text, said):

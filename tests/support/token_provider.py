@@ -44,6 +44,15 @@ def fails_later() -> tuple[str, float]:
     return jwt(4 * LIFETIME_SECONDS) if calls == 1 else raises()
 
 
+def hangs() -> tuple[str, float]:
+    time.sleep(600)
+    raise AssertionError
+
+
+def exits() -> tuple[str, float]:
+    raise SystemExit("canary-token")
+
+
 def expired() -> tuple[str, float]:
     return "canary-token", time.time() - 1
 

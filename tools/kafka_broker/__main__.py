@@ -9,6 +9,8 @@ from tools.kafka_broker.cluster import KafkaBroker
 from tools.kafka_broker.jars import KAFKA_VERSION, kafka_jars
 from tools.kafka_broker.waiting import end_of
 
+_PORT = 9092
+"""The port in the documentation."""
 _WELCOME = """\
 Kafka {version} listens on {bootstrap}. Ctrl-C ends it and removes its data.
 
@@ -40,7 +42,7 @@ def main() -> int:
 def _serve(conf: Path) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with KafkaBroker(conf, measured=True) as broker:
+        with KafkaBroker(conf, measured=True, port=_PORT) as broker:
             welcome = _WELCOME.format(version=KAFKA_VERSION, bootstrap=broker.bootstrap, python=sys.executable)
             print(welcome, flush=True)
             broker.node(1).wait()

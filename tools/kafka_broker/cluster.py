@@ -34,6 +34,7 @@ class KafkaCluster:
           `KafkaNode.address_at`
         heap_mb: the maximum heap of a node in MiB
         measured: use all compilers of the JVM. By default nodes use only the first one, which starts faster.
+        port: the port for clients of the first node, if it is free. By default, and otherwise, it is any free port.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class KafkaCluster:
         secured: Mapping[str, str] | None = None,
         heap_mb: int = 384,
         measured: bool = False,
+        port: int | None = None,
     ) -> None:
         if advertised_ports and len(advertised_ports) != nodes:
             raise ValueError(f"{nodes} nodes need as many advertised ports, not {len(advertised_ports)}")
@@ -55,6 +57,7 @@ class KafkaCluster:
         self._secured = dict(secured or {})
         self._heap_mb = heap_mb
         self._measured = measured
+        self._port = port
         self._count = nodes
         self._folder: Path | None = None
         self._keeper: Keeper | None = None
@@ -101,7 +104,7 @@ class KafkaCluster:
         self._folder = Path(tempfile.mkdtemp(prefix="spark-cas-kafka-")).resolve()
         self._keeper = Keeper(self._folder)
         each = 3 + len(self._secured)
-        ports = iter(self._held.enter_context(held_ports(each * self._count)))
+        ports = iter(self._held.enter_context(held_ports(each * self._count, self._port)))
         self.nodes = tuple(self._new_node(number, *islice(ports, each)) for number in range(1, self._count + 1))
         voters = ",".join(node.voter for node in self.nodes)
         for node in self.nodes:
@@ -125,7 +128,7 @@ class KafkaCluster:
             self._keeper.dismiss()
             self._keeper = None
 
-    def _new_node(self, number: int, controller: int, broker: int, proxied: int, *secured: int) -> KafkaNode:
+    def _new_node(self, number: int, broker: int, controller: int, proxied: int, *secured: int) -> KafkaNode:
         listeners = [Listener(CONTROLLER, controller, controller), Listener(BROKER, broker, broker)]
         if self._advertised_ports:
             listeners.append(Listener(PROXIED, proxied, self._advertised_ports[number - 1]))
@@ -156,6 +159,7 @@ class KafkaBroker(KafkaCluster):
         secured: Mapping[str, str] | None = None,
         heap_mb: int = 512,
         measured: bool = False,
+        port: int | None = None,
     ) -> None:
         ports = () if advertised_port is None else (advertised_port,)
         super().__init__(
@@ -166,6 +170,7 @@ class KafkaBroker(KafkaCluster):
             secured=secured,
             heap_mb=heap_mb,
             measured=measured,
+            port=port,
         )
 
     def address_at(self, listener: str) -> str:

@@ -11,7 +11,7 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-from spark_cas.core.errors import FormatError, StorageError, UnknownOutcomeError
+from spark_cas.core.errors import AccessDeniedError, FormatError, StorageError, UnknownOutcomeError
 from spark_cas.core.put_reply import PutReply
 from spark_cas.log import timing
 from spark_cas.log.objects import paths
@@ -214,5 +214,9 @@ def plain(number: int | None, doing: str) -> StorageError:
         errno.EACCES: ("permission denied", "Give this user the right to"),
         errno.EPERM: ("the file system refused, perhaps because it has no hard links", "Use another"),
         errno.EROFS: ("the file system is read-only", "Use another"),
-    }.get(number or 0, (f"the file system failed ({os.strerror(number) if number else 'no reason'})", "Mend it"))
-    return StorageError(f"{doing}: {cause}. {remedy}, then run the same job again.")
+    }.get(
+        number or 0,
+        (f"the file system failed ({os.strerror(number) if number else 'no reason'})", "Correct the cause"),
+    )
+    kind = AccessDeniedError if number == errno.EACCES else StorageError
+    return kind(f"{doing}: {cause}. {remedy}, then run the same job again.")

@@ -7,7 +7,7 @@ import re
 
 from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
-from spark_cas.core.errors import FormatError, StorageError
+from spark_cas.core.errors import AccessDeniedError, FormatError, StorageError
 
 MAX_OBJECT_BYTES = 256 * 1024 * 1024
 """Readers reject a larger object before they read it. The completion of 100,000 partitions has about 50 MB."""
@@ -59,7 +59,7 @@ def plain(error: BaseException, doing: str) -> StorageError:
     """
     status = _status(error)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403"):
-        return StorageError(
+        return AccessDeniedError(
             f"{doing}: the store refused the credentials or their rights. The log needs to list, read and create "
             f"objects below its root, and to delete them where it is trimmed or jobs are forgotten; give credentials "
             f"with store.* options or the environment."

@@ -106,7 +106,7 @@ def test_each_error_keeps_its_meaning(kind):
     if kind == "UNKNOWN_OUTCOME":
         assert verdict == Unclear("the reason.")
     elif isinstance(verdict, NotDone):
-        assert kind in ("NOT_LEADER", "MAY_BE_STALE", "CONFLICT", "FENCED", "STORAGE")
+        assert kind in ("NOT_LEADER", "MAY_BE_STALE", "CONFLICT", "FENCED", "STORAGE", "ACCESS_DENIED")
     else:
         assert isinstance(verdict, Refused)
         assert (type(verdict.error), str(verdict.error)) == (ERRORS_BY_KIND[kind], f"[{kind}] the reason.")

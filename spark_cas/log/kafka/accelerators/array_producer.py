@@ -345,7 +345,7 @@ def _refreshing(lib: ctypes.CDLL, token_of: TokenOf) -> object:
         except Exception:  # noqa: BLE001 - the provider keeps its error, and the library has no use for it
             failed = True
         if failed:
-            lib.rd_kafka_oauthbearer_set_token_failure(client, b"no token")
+            lib.rd_kafka_oauthbearer_set_token_failure(client, text.value or b"no token")
 
     return c.TOKEN_CALLBACK(refresh)
 

@@ -8,7 +8,9 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 
-from confluent_kafka import cimpl
+from confluent_kafka import cimpl, libversion
+
+_MAJOR_VERSION = 2
 
 PRODUCER = 0
 PURGE_ALL = 0x1 | 0x2
@@ -151,7 +153,12 @@ If other threads need the GIL, the caller would also wait to get it back.
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the library with its functions. None if a build of confluent-kafka does not export them."""
+    """Return the library with its functions. None if a build of confluent-kafka does not export them.
+
+    The structs above are those of librdkafka 2, so the result is also None for another major version.
+    """
+    if libversion()[1] >> 24 != _MAJOR_VERSION:
+        return None
     try:
         existing, holding = ctypes.CDLL(cimpl.__file__), ctypes.PyDLL(cimpl.__file__)
         for functions, source in ((_FUNCTIONS, existing), (_HOLDING_THE_GIL, holding)):

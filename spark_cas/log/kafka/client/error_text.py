@@ -2,7 +2,7 @@
 
 from confluent_kafka import KafkaException
 
-from spark_cas.core.errors import LogNotFoundError, StorageError
+from spark_cas.core.errors import AccessDeniedError, LogNotFoundError, StorageError
 from spark_cas.log.kafka.client.codes import (
     NO_COORDINATOR,
     NOT_FOUND,
@@ -29,7 +29,7 @@ class NotAvailableError(StorageError):
         self.note = note or message
 
 
-class NotPermittedError(NotAvailableError):
+class NotPermittedError(NotAvailableError, AccessDeniedError):
     """The brokers deny this principal the request."""
 
 

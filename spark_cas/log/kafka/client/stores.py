@@ -1,8 +1,7 @@
 """Read Java's key stores: a client takes trusted certificates as PEM, and a key from PKCS12.
 
-Since Java 9, keytool writes PKCS12 files, and Java reads them also if their type is given as JKS. Both stores may
-therefore be PKCS12 under any type. A file of the old format JKS is an error, because no maintained library
-reads it.
+Since Java 9, keytool writes PKCS12 files, and Java also reads them if their type is JKS. So the content of a file
+determines its format here. A file of the old format JKS is an error, because no maintained library reads it.
 """
 
 from pathlib import Path
@@ -22,7 +21,7 @@ _FORMATS_OF_SUN = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
 
 def with_stores(values: dict[str, str]) -> dict[str, str]:
-    """Return settings under librdkafka's names, with the certificates of a trust store in place of its file.
+    """Return settings under librdkafka's names, and the certificates of a trust store instead of its file.
 
     Raises:
         OptionError: A file cannot be read, is of the format JKS, or its password is wrong.
@@ -58,6 +57,7 @@ def _check_format(setting: str, content: bytes, command: str, kind: str) -> None
 def _certificates(content: bytes, password: str | None) -> str:
     """Return the certificates of a PKCS12 file as PEM."""
     try:
+        from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - an extra
         from cryptography.hazmat.primitives.serialization import Encoding, pkcs12  # noqa: PLC0415 - an extra
     except ImportError:
         raise OptionError(
@@ -67,10 +67,10 @@ def _certificates(content: bytes, password: str | None) -> str:
         ) from None
     try:
         store = pkcs12.load_pkcs12(content, None if password is None else password.encode())
-    except ValueError:
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise OptionError(
-            f"option kafka.{TRUST_STORE} is not usable: the file is no PKCS12 store, or kafka.{TRUST_PASSWORD} is "
-            "not its password. If the file is PEM, set kafka.ssl.truststore.type to PEM."
+            f"option kafka.{TRUST_STORE} is not usable: the file is no PKCS12 store of a supported kind, or "
+            f"kafka.{TRUST_PASSWORD} is not its password. If the file is PEM, set kafka.ssl.truststore.type to PEM."
         ) from None
     if store.key is not None or not store.additional_certs:
         raise OptionError(

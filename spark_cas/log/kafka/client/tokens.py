@@ -3,20 +3,22 @@
 A client requests a token when it starts, and again after 80% of the token's lifetime, from a thread of librdkafka.
 """
 
+import logging
 import os
 import re
 import threading
 import time
-from collections.abc import Callable
 from importlib import import_module
 from urllib.parse import parse_qsl
 
-from spark_cas.core.errors import ConditionalLogError, OptionError
+from spark_cas.core.errors import OptionError
+from spark_cas.log import timing
 
+_LOG = logging.getLogger("spark_cas")
 _REUSED_SHARE = 0.5
 """A client that starts uses a token of another client while at least this share of its lifetime is left."""
-_LONGEST_SECONDS = 3650 * 24 * 3600
-"""An expiry time that is later is in milliseconds."""
+_LATEST_EXPIRY = 10**11
+"""A later expiry time, after the year 5000, is in milliseconds."""
 _TOKEN = re.compile(r"[\x20-\x7e]+")
 
 Token = tuple[str, float, str, dict[str, str]]
@@ -38,7 +40,6 @@ class Tokens:
         self._arguments = dict(parse_qsl(arguments))
         self._extensions = dict(each.split("=", 1) for each in extensions.split(",") if each)
         self._lock = threading.Lock()
-        self._function: Callable[..., object] | None = None
         self._token = ""
         self._received = self._expiry = 0.0
         self._failure: OptionError | None = None
@@ -47,27 +48,30 @@ class Tokens:
         return "Tokens(<hidden>)"
 
     def __call__(self, _config: str) -> Token:
-        """Return a token for a client of librdkafka. Raises OptionError, which the client retries after 10 s."""
+        """Return a token for a client of librdkafka.
+
+        If the function fails, the clients keep the earlier token until it expires.
+
+        Raises:
+            OptionError: The function failed, and there is no other token. The client retries after 10 s.
+        """
         with self._lock:
             now = time.time()
-            if self._expiry - now < _REUSED_SHARE * (self._expiry - self._received) or self._failure is not None:
-                self._refresh()
+            if self._expiry - now < _REUSED_SHARE * (self._expiry - self._received):
+                try:
+                    self._token, self._expiry = _new_token(self._name, self._arguments)
+                    self._received, self._failure = time.time(), None
+                except OptionError as error:
+                    self._failure = error.with_traceback(None)
+                    if self._expiry <= time.time():
+                        raise
+                    _LOG.warning("the present token expires in %.0f s: %s", self._expiry - time.time(), error.message)
             return self._token, self._expiry, "", self._extensions
 
     def check(self) -> None:
-        """Raise OptionError if the provider failed when a client last requested a token."""
-        if self._failure is not None:
+        """Raise OptionError if the function failed and there is no other token."""
+        if self._failure is not None and self._expiry <= time.time():
             raise self._failure.with_traceback(None)
-
-    def _refresh(self) -> None:
-        try:
-            if self._function is None:
-                self._function = _imported(self._name)
-            token, expiry = _checked(_called(self._function, self._arguments))
-        except OptionError as error:
-            self._failure = error.with_traceback(None)
-            raise
-        self._token, self._expiry, self._received, self._failure = token, expiry, time.time(), None
 
 
 _OWN: dict[tuple[int, str, str], Tokens] = {}
@@ -85,43 +89,71 @@ def tokens_of(provider: str, extensions: str = "") -> Tokens:
     return tokens
 
 
-def _imported(name: str) -> Callable[..., object]:
-    module, _, function = name.partition(":")
-    try:
-        result = getattr(import_module(module), function)
-    except Exception as error:  # noqa: BLE001 - a module may raise anything, and its text may contain a secret
+def _new_token(name: str, arguments: dict[str, str]) -> tuple[str, float]:
+    """Call the function, and return its token and the expiry time."""
+    call = _Call(name, arguments)
+    call.start()
+    seconds = 3 * timing.current().longest_request
+    call.join(seconds)
+    if call.is_alive():
         raise OptionError(
-            f"option tokenProvider names a function that cannot be imported here ({type(error).__name__}). Install "
-            "its module for the driver and every worker, or add its folder to PYTHONPATH."
-        ) from None
-    if not callable(result):
-        raise OptionError("option tokenProvider names something else than a function.")
-    return result  # type: ignore[no-any-return]
+            f"option tokenProvider: the function did not return within {seconds:.0f} s. Check that this machine "
+            "reaches the service that issues the tokens, and set a timeout for the requests of the function."
+        )
+    if call.error is not None:
+        raise call.error
+    return _checked(call.result)
 
 
-def _called(function: Callable[..., object], arguments: dict[str, str]) -> object:
-    try:
-        return function(**arguments)
-    except ConditionalLogError:
-        raise
-    except Exception as error:  # noqa: BLE001 - as above
-        raise OptionError(
-            f"option tokenProvider: the function raised {type(error).__name__} instead of returning a token. To see "
-            "its message, call it in a Python session of the same machine."
-        ) from None
+class _Call(threading.Thread):
+    """A call of the function. It has its own thread, because it may never return.
+
+    The text of an exception may contain a secret, so it is neither shown nor kept.
+    """
+
+    def __init__(self, name: str, arguments: dict[str, str]) -> None:
+        super().__init__(name="spark_cas-token", daemon=True)
+        self._module, _, self._function = name.partition(":")
+        self._arguments = arguments
+        self.result: object = None
+        self.error: OptionError | None = None
+
+    def run(self) -> None:
+        function = None
+        try:
+            function = getattr(import_module(self._module), self._function)
+            self.result = function(**self._arguments)
+        except OptionError as error:
+            self.error = error.with_traceback(None)
+        except BaseException as error:  # noqa: BLE001 - also SystemExit, which would end the thread without a result
+            self.error = _imported_error(error) if function is None else _raised_error(error)
+
+
+def _imported_error(error: BaseException) -> OptionError:
+    return OptionError(
+        f"option tokenProvider names a function that cannot be imported here ({type(error).__name__}). Install "
+        "its module for the driver and every worker, or add its folder to PYTHONPATH."
+    )
+
+
+def _raised_error(error: BaseException) -> OptionError:
+    return OptionError(
+        f"option tokenProvider: the function raised {type(error).__name__} instead of returning a token. To see "
+        "its message, call it in a Python session of the same machine."
+    )
 
 
 def _checked(result: object) -> tuple[str, float]:
     """Return the token and its expiry time. Raises OptionError if they are not valid, without showing them."""
     match result:
         case (str(token), int() | float() as expiry) if _TOKEN.fullmatch(token):
-            left = expiry - time.time()
+            valid = time.time() < expiry < _LATEST_EXPIRY
         case _:
             raise OptionError(
                 "option tokenProvider: the function must return a tuple of the token, a str of ASCII characters, and "
                 "its expiry time in seconds since 1970. It returned something else."
             )
-    if not 0 < left < _LONGEST_SECONDS:
+    if not valid:
         raise OptionError(
             "option tokenProvider: the token that the function returned has expired, or its expiry time is not in "
             "seconds since 1970."

@@ -74,7 +74,7 @@ class Troubles:
     def explain(self, code: int, addresses: str) -> tuple[str, str]:
         """Return the cause of a failure with this code, and the fix.
 
-        ``addresses`` are those that the client was given: the cause names them if no text named the one that failed.
+        ``addresses`` are the configured ones: the cause names them if no text named the one that failed.
         """
         result = self._causes
         if code in _SPECIFIC and not any(_CAUSES[index][1] == code for index in result.values()):

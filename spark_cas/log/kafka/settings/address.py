@@ -58,7 +58,7 @@ def kafka_spec(
     try:
         servers = check_servers(servers)
     except ValueError as expected:
-        raise OptionError(f"the address of the brokers must be {expected}, but is not.") from None
+        raise OptionError(f"the address of the brokers must be {expected}, but has another form.") from None
     pairs = librdkafka_settings(settings, servers, token_provider)
     check_transport(servers, pairs)
     return KafkaSpec(

@@ -139,8 +139,8 @@ def _oidc(settings: Mapping[str, str], options: Mapping[str, str]) -> dict[str, 
     extensions = {key.removeprefix(_EXTENSION): options[key] for key in options if key.startswith(_EXTENSION)}
     if options.keys() - {old for old, _ in _OAUTH.values()} - {_EXTENSION + key for key in extensions}:
         raise OptionError(
-            "option kafka.sasl.jaas.config may give the OAuthBearerLoginModule clientId, clientSecret, scope and "
-            "extension_<name>, and gives it something else. Leave that out."
+            "the OAuthBearerLoginModule in option kafka.sasl.jaas.config takes only clientId, clientSecret, scope "
+            "and extension_<name>, but the option has another name too. Remove it."
         )
     result = {"sasl.oauthbearer.method": "oidc", _URL: _checked_url(settings)}
     for java, (old, rdkafka) in _OAUTH.items():

@@ -75,7 +75,7 @@ def _checked(name: str, value: str, convert: Callable[[str], str]) -> str:
     try:
         return convert(value)
     except ValueError as expected:
-        raise OptionError(f"option kafka.{name} must be {expected}, but is not.") from None
+        raise OptionError(f"option kafka.{name} must be {expected}, but has another value.") from None
 
 
 def _tuning(values: Mapping[str, str]) -> dict[str, str]:
@@ -89,12 +89,12 @@ def _tuning(values: Mapping[str, str]) -> dict[str, str]:
         # As Java does: if only the first backoff is set, the backoff does not grow.
         result.setdefault(most, result[first])
         if int(result[most]) < int(result[first]):
-            raise OptionError(f"option kafka.{most} is below kafka.{first}, but must not be.")
+            raise OptionError(f"option kafka.{most} must be at least kafka.{first}, but is lower.")
     # Otherwise each request queued after a waiting fetch would time out. librdkafka only warns.
     if int(result.get("fetch.wait.max.ms", 500)) + 1000 > int(result.get("socket.timeout.ms", 60_000)):
         raise OptionError(
             "option kafka.request.timeout.ms (default 60000) must be at least 1000 above kafka.fetch.max.wait.ms "
-            "(default 500), but is not."
+            "(default 500), but is lower."
         )
     return result
 

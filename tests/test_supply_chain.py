@@ -1,0 +1,71 @@
+"""The lock file of CI has each dependency with hashes, and the bill of materials has each installed dependency."""
+
+import json
+import re
+import tomllib
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tools.sbom import bill_of, main
+
+ROOT = Path(__file__).parents[1]
+LOCK = ROOT / ".ci/requirements.lock"
+EXTRAS = ("test", "demo", "bench", "avro", "docs")
+
+
+def locked():
+    """Return the pinned versions by name, and the hashes of each. A name may have several, with markers."""
+    text = LOCK.read_text().replace("\\\n", " ")
+    result: dict[str, list[tuple[str, int]]] = {}
+    for line in text.splitlines():
+        requirement = Requirement(line.partition(" --hash=")[0].strip())
+        [pin] = requirement.specifier
+        assert pin.operator == "=="
+        hashes = re.findall(r" --hash=sha256:[0-9a-f]{64}(?= |$)", line)
+        result.setdefault(canonicalize_name(requirement.name), []).append((pin.version, len(hashes)))
+    return result
+
+
+def required():
+    package, store = (tomllib.loads((ROOT / path).read_text())["project"] for path in
+                      ("pyproject.toml", "examples/key_value_store/pyproject.toml"))  # fmt: skip
+    texts = [*package["dependencies"], *store["dependencies"]]
+    texts += [text for extra in EXTRAS for text in package["optional-dependencies"][extra]]
+    return [each for each in map(Requirement, texts) if each.name != "spark-cas"]
+
+
+@pytest.mark.parametrize("requirement", required(), ids=str)
+def test_each_dependency_is_locked_to_a_version_that_it_permits(requirement):
+    versions = [version for version, _ in locked()[canonicalize_name(requirement.name)]]
+    assert versions, "run make lock"
+    assert all(version in requirement.specifier for version in versions), "run make lock"
+
+
+def test_each_locked_file_has_a_hash_and_no_address():
+    assert all(hashes > 0 for each in locked().values() for _, hashes in each)
+    assert "://" not in LOCK.read_text()
+
+
+def test_bill_names_each_dependency(tmp_path):
+    assert main([str(tmp_path / "build/sbom.json")]) == 0
+    bill = json.loads((tmp_path / "build/sbom.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    components = {each["name"]: each for each in bill["components"]}
+    runtime = {canonicalize_name(Requirement(each).name) for each in distribution("spark-cas").requires or ()
+               if "extra" not in each}  # fmt: skip
+    assert {*runtime, "pyspark", "py4j", "fastavro"} <= components.keys()
+    assert "pytest" not in components
+    assert components["pyarrow"]["purl"] == f"pkg:pypi/pyarrow@{distribution('pyarrow').version}"
+    references = {each["bom-ref"] for each in (*bill["components"], bill["metadata"]["component"])}
+    assert {each["ref"] for each in bill["dependencies"]} == references
+    assert all({*each["dependsOn"]} <= references for each in bill["dependencies"])
+    [own] = [each for each in bill["dependencies"] if each["ref"].startswith("pkg:pypi/spark-cas@")]
+    assert components["confluent-kafka"]["bom-ref"] in own["dependsOn"]
+
+
+def test_equal_environments_have_equal_bills():
+    assert bill_of("spark-cas") == bill_of("spark-cas")
