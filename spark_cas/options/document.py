@@ -27,7 +27,9 @@ Options with a ✓ can also be in a TOML file of defaults ([example](../conf/con
 `[defaults]`. Only the driver reads the file.
 """
 
-_FILTERS = """Filters on columns do not reduce the data that a read fetches
+_FILTERS = """[Read by offset or time](pyspark.md#read-by-offset-or-time) has an example.
+
+Filters on columns do not reduce the data that a read fetches
 ([why](decisions/0012-one-pyspark-data-source-without-filter-pushdown.md)). Use `assign`, the starting and ending
 options, and a schema with fewer columns.
 """
