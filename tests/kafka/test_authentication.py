@@ -109,7 +109,7 @@ def test_token_is_refreshed_before_it_expires(authenticating, calls, caplog):
         ("in_milliseconds", "not in seconds"),
         ("incomplete", "something else"),
         ("no_such_function", "cannot be imported"),
-        ("SUBJECT", "than a function"),
+        ("SUBJECT", "must name a function"),
     ],
 )
 def test_failing_provider_is_a_permanent_error_at_once(authenticating, function, said):

@@ -122,7 +122,10 @@ class _Call(threading.Thread):
         function = None
         try:
             function = getattr(import_module(self._module), self._function)
-            self.result = function(**self._arguments)
+            if callable(function):
+                self.result = function(**self._arguments)
+            else:
+                self.error = OptionError("option tokenProvider must name a function, and names another object.")
         except OptionError as error:
             self.error = error.with_traceback(None)
         except BaseException as error:  # noqa: BLE001 - also SystemExit, which would end the thread without a result
