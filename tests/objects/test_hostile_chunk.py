@@ -10,7 +10,7 @@ import xxhash
 
 from spark_cas.core.errors import ChunkDamagedError, FormatError
 from spark_cas.core.plan import Progress
-from spark_cas.core.records import RECORDS
+from spark_cas.core.records import HEADERS, RECORDS
 from spark_cas.log.objects import chunk_file, documents, paths, store_errors
 from spark_cas.log.objects.chunk_file import ChunkHeader, decode, decode_header, encode
 from spark_cas.log.objects.store import open_store
@@ -85,6 +85,24 @@ def test_values_that_inflate_are_rejected_before_they_are_read(peak):
     assert len(data) < 4 * MIB
     with pytest.raises(ChunkDamagedError, match=r"the chunk: it has \d+ bytes without compression"):
         read_all(data)
+    assert peak() == written
+
+
+def with_headers(rows, headers):
+    """Return rows of which the first has a number of null headers."""
+    offsets = pa.array([0, *[headers] * rows], pa.int32())
+    return records_of(rows, headers=pa.ListArray.from_arrays(offsets, pa.nulls(headers, HEADERS.value_type)))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_headers_that_fill_the_memory_are_rejected_before_they_are_read(peak, rows):
+    assert read_all(forged(with_headers(rows, 100_000), rows)) == rows
+    data = forged(with_headers(rows, 2_000_000), rows)
+    written = peak()
+    assert len(data) < 2_000
+    for columns in (ALL, ("headers",)):
+        with pytest.raises(ChunkDamagedError, match=r"the chunk: its headers have \d+ values"):
+            [*decode(data, "the chunk", columns)[1]]
     assert peak() == written
 
 
