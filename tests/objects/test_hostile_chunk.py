@@ -8,12 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from spark_cas.core.errors import ChunkDamagedError, FormatError
+from spark_cas.core.errors import ChunkDamagedError, FormatError, RecordTooLargeError
 from spark_cas.core.plan import Progress
 from spark_cas.core.records import HEADERS, RECORDS
 from spark_cas.log.objects import chunk_file, documents, paths, store_errors
 from spark_cas.log.objects.chunk_file import ChunkHeader, decode, decode_header, encode
+from spark_cas.log.objects.first_writer_wins import put_once
+from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import open_store
+from spark_cas.log.spec import LogSpec
 from tests.objects.places import local_log, memory_spec, reopened
 from tests.support.writing import table_of
 
@@ -191,3 +194,14 @@ def test_a_huge_object_of_a_store_is_rejected(monkeypatch):
     with pytest.raises(FormatError, match=r"memory:///.*a has 5 bytes"):
         store.get("a")
     assert bytes(store.get_end("a", 2) or b"") == b"45"
+
+
+@pytest.mark.parametrize("place", ["memory", "directory"])
+def test_an_object_that_readers_reject_is_not_written(monkeypatch, tmp_path, place):
+    spec = memory_spec() if place == "memory" else LogSpec.parse(str(tmp_path))
+    store = RetryingStore(open_store(spec), spec)
+    monkeypatch.setattr(store_errors, "MAX_OBJECT_BYTES", 4)
+    assert put_once(store, "a", b"1234") == store.get("a")
+    with pytest.raises(RecordTooLargeError, match="b has 5 bytes"):
+        put_once(store, "b", b"12345")
+    assert store.get("b") is None
