@@ -250,7 +250,7 @@ class ExpectedOffsetError(InputError):
 
 
 class RecordTooLargeError(InputError):
-    """A record exceeds the limit of a chunk or of the topic."""
+    """A record exceeds the limit of a chunk or of the topic, or an entry of the registry exceeds that of readers."""
 
     kind = ErrorKind.RECORD_TOO_LARGE
 

@@ -110,7 +110,8 @@ def parse_route(options: Mapping[str, str]) -> WriteRequest:
     """
     values = OptionValues(_without_query_options(options), Scope.WRITE)
     values.log_unused()
-    return _write_request(values, stream=False)
+    reading = tuple(sorted((key, value) for key, value in values.explicit.items() if is_for(key, Scope.READ)))
+    return replace(_write_request(values, stream=False), reading=reading)
 
 
 def _lock_wait_timeout_ms(values: OptionValues) -> int:
@@ -163,7 +164,6 @@ def _write_request(values: OptionValues, *, stream: bool) -> WriteRequest:
         round_of=values.get("roundOf", str) or "",
         idempotence=REQUIRED if stream else values.need("idempotence", str),
         report=values.get("report", str),
-        reading=tuple(sorted((key, value) for key, value in values.explicit.items() if is_for(key, Scope.READ))),
     )
 
 

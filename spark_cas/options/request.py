@@ -78,8 +78,8 @@ class WriteRequest:
     """The requested guarantee: `spark_cas.core.guarantee`."""
     report: str | None
     """The file for the result; None for no file."""
-    reading: tuple[tuple[str, str], ...] = field(repr=False)
-    """The options to read the same log. They may contain secrets."""
+    reading: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """The options to read the same log. Only `parse_route` sets them, because they may contain secrets."""
 
     @property
     def in_one_task(self) -> bool:

@@ -15,7 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import FormatError
+from spark_cas.core.errors import FormatError, RecordTooLargeError
 from spark_cas.core.outcome import Appended, LayoutChanged
 from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress
 from spark_cas.core.plan_json import to_json
@@ -297,6 +297,14 @@ def test_an_entry_that_inflates_stops_only_its_job_within_bounded_memory(spec, m
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 8 * most
+
+
+def test_an_entry_that_readers_reject_is_not_written(spec, monkeypatch):
+    monkeypatch.setattr(compacted_map, "MOST_TEXT_BYTES", 60)
+    with KafkaLog(spec) as log:
+        with pytest.raises(RecordTooLargeError, match="plan/job"):
+            log.record_plan(plan_of(log, "job"))
+        assert log.plan("job") is None
 
 
 @pytest.mark.parametrize("pieces", ["0" * 9 + "9" * 12, "9" * 5000])

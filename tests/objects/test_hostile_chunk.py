@@ -8,12 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 
-from spark_cas.core.errors import ChunkDamagedError, FormatError
+from spark_cas.core.errors import ChunkDamagedError, FormatError, RecordTooLargeError
 from spark_cas.core.plan import Progress
-from spark_cas.core.records import RECORDS
+from spark_cas.core.records import HEADERS, RECORDS
 from spark_cas.log.objects import chunk_file, documents, paths, store_errors
 from spark_cas.log.objects.chunk_file import ChunkHeader, decode, decode_header, encode
+from spark_cas.log.objects.first_writer_wins import put_once
+from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import open_store
+from spark_cas.log.spec import LogSpec
 from tests.objects.places import local_log, memory_spec, reopened
 from tests.support.writing import table_of
 
@@ -85,6 +88,24 @@ def test_values_that_inflate_are_rejected_before_they_are_read(peak):
     assert len(data) < 4 * MIB
     with pytest.raises(ChunkDamagedError, match=r"the chunk: it has \d+ bytes without compression"):
         read_all(data)
+    assert peak() == written
+
+
+def with_headers(rows, headers):
+    """Return rows of which the first has a number of null headers."""
+    offsets = pa.array([0, *[headers] * rows], pa.int32())
+    return records_of(rows, headers=pa.ListArray.from_arrays(offsets, pa.nulls(headers, HEADERS.value_type)))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_headers_that_fill_the_memory_are_rejected_before_they_are_read(peak, rows):
+    assert read_all(forged(with_headers(rows, 100_000), rows)) == rows
+    data = forged(with_headers(rows, 2_000_000), rows)
+    written = peak()
+    assert len(data) < 2_000
+    for columns in (ALL, ("headers",)):
+        with pytest.raises(ChunkDamagedError, match=r"the chunk: its headers have \d+ values"):
+            [*decode(data, "the chunk", columns)[1]]
     assert peak() == written
 
 
@@ -173,3 +194,14 @@ def test_a_huge_object_of_a_store_is_rejected(monkeypatch):
     with pytest.raises(FormatError, match=r"memory:///.*a has 5 bytes"):
         store.get("a")
     assert bytes(store.get_end("a", 2) or b"") == b"45"
+
+
+@pytest.mark.parametrize("place", ["memory", "directory"])
+def test_an_object_that_readers_reject_is_not_written(monkeypatch, tmp_path, place):
+    spec = memory_spec() if place == "memory" else LogSpec.parse(str(tmp_path))
+    store = RetryingStore(open_store(spec), spec)
+    monkeypatch.setattr(store_errors, "MAX_OBJECT_BYTES", 4)
+    assert put_once(store, "a", b"1234") == store.get("a")
+    with pytest.raises(RecordTooLargeError, match="b has 5 bytes"):
+        put_once(store, "b", b"12345")
+    assert store.get("b") is None

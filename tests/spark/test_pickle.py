@@ -19,7 +19,7 @@ from spark_cas.core.plan import BatchProgress, Completion, Layout, PartitionResu
 from spark_cas.core.rejection import Rejection
 from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
-from spark_cas.options.parse import parse_write
+from spark_cas.options.parse import parse_write, parse_write_stream
 from spark_cas.options.read_range import ReadRange
 from spark_cas.options.read_tasks import Splitting
 from spark_cas.options.request import ReadRequest, StreamRequest
@@ -89,6 +89,7 @@ HOLDERS = [
     StreamWriter(BATCH),
     BatchWriter(replace(BATCH, plan=None)),
 ]
+LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 PLAIN = {str, int, float, bool, bytes, type(None)}
 
 
@@ -125,6 +126,14 @@ def kinds_in(kind):
         assert vars(kind)["__dataclass_params__"].frozen, f"{kind} can be changed"
         return set().union(*(kinds_in(hint) for hint in typing.get_type_hints(kind).values()))
     return {kind}
+
+
+@pytest.mark.parametrize("parse", [parse_write, parse_write_stream])
+def test_task_contains_a_secret_once(parse):
+    login = f'{LOGIN_MODULE} required username="u" password="hunter2";'
+    sasl = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": login}
+    request = parse({"kafka.bootstrap.servers": "host:9092", "topic": "flights", **sasl})
+    assert pickle.dumps(replace(BLIND, request=request)).count(b"hunter2") == 1
 
 
 def test_every_field_is_of_a_plain_type():

@@ -222,6 +222,8 @@ _BATCH_ROWS = 8_000
 _MOST_DECODED_BYTES = 1024 * 1024 * 1024
 """The maximum memory of a chunk's records. A writer appends at most `MAX_CHUNK_BYTES` of keys, values and headers."""
 _MOST_BATCH_BYTES = _MOST_DECODED_BYTES // 4
+_HEADER_VALUE_BYTES = 8
+"""Minimum memory of a header's key or value while Arrow reads it. A list of nulls has almost no bytes in a file."""
 
 _ENCODINGS = frozenset({"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED", "DELTA_BINARY_PACKED"})
 """The encodings that `encode` uses. Others may repeat parts of values."""
@@ -238,6 +240,10 @@ def _require_plausible(metadata: pq.FileMetaData, header: ChunkHeader, subject: 
     size = sum(each.total_uncompressed_size for each in columns)
     if size > _MOST_DECODED_BYTES:
         raise _forged(subject, f"it has {size} bytes without compression, more than {_MOST_DECODED_BYTES}")
+    # Only headers have more than one value per row. Arrow reads all headers of a row at once.
+    repeated = sum(each.num_values for each in columns) - metadata.num_rows * metadata.num_columns
+    if repeated * _HEADER_VALUE_BYTES > _MOST_DECODED_BYTES:
+        raise _forged(subject, f"its headers have {repeated} values, too many for {_MOST_DECODED_BYTES} bytes")
     for each in columns:
         dictionary = each.has_dictionary_page and each.path_in_schema != _WITH_DICTIONARY
         if dictionary or not _ENCODINGS.issuperset(each.encodings):

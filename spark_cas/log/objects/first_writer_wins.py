@@ -4,6 +4,7 @@ from spark_cas.core.errors import StorageError
 from spark_cas.core.put_reply import PutReply
 from spark_cas.log.deadline import within
 from spark_cas.log.objects.retry import RetryingStore
+from spark_cas.log.objects.store_errors import require_readable
 
 
 def put_once(store: RetryingStore, path: str, data: bytes) -> bytes | memoryview:
@@ -15,8 +16,10 @@ def put_once(store: RetryingStore, path: str, data: bytes) -> bytes | memoryview
         data: the bytes to put
 
     Raises:
+        RecordTooLargeError: if readers would reject the object
         StorageError: if the put did not succeed until the deadline and the object does not exist
     """
+    require_readable(len(data), store.at(path))
     doing = f"writing {store.at(path)}"
     with within(store.patience_seconds):
         wait = store.wait(doing)

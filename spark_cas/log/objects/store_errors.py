@@ -7,10 +7,10 @@ import re
 
 from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
-from spark_cas.core.errors import AccessDeniedError, FormatError, StorageError
+from spark_cas.core.errors import AccessDeniedError, FormatError, RecordTooLargeError, StorageError
 
 MAX_OBJECT_BYTES = 256 * 1024 * 1024
-"""Readers reject a larger object before they read it. The completion of 100,000 partitions has about 50 MB."""
+"""Writers and readers reject a larger object. The completion of 100,000 partitions has about 50 MB."""
 
 _PASSING = re.compile("400 RequestTimeout|408|409|425|429|5(?!01|05)..")
 """HTTP statuses of a store that is busy, down or reconfiguring. All other statuses are permanent rejections."""
@@ -35,6 +35,15 @@ def require_size(size: int, place: str) -> None:
         raise FormatError(
             f"{place} has {size} bytes, and an object of a log has at most {MAX_OBJECT_BYTES}, so another program "
             f"wrote it. Nothing of it was read. Restore it from a copy."
+        )
+
+
+def require_readable(size: int, place: str) -> None:
+    """Raise RecordTooLargeError for an object that is too large for readers. Call it before the put."""
+    if size > MAX_OBJECT_BYTES:
+        raise RecordTooLargeError(
+            f"{place} has {size} bytes, and readers of a log accept at most {MAX_OBJECT_BYTES}. Nothing of it was "
+            f"written. Use shorter job names, fewer partitions or fewer input files."
         )
 
 

@@ -19,7 +19,7 @@ from itertools import count, takewhile
 import pyarrow as pa
 from confluent_kafka import KafkaException, TopicPartition
 
-from spark_cas.core.errors import FormatError, LogNotFoundError, StorageError
+from spark_cas.core.errors import FormatError, LogNotFoundError, RecordTooLargeError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import records_of_bytes
 from spark_cas.log import clock, timing
@@ -266,12 +266,14 @@ def kind_of(key: str) -> str:
 def records_of(key: str, text: str) -> Records:
     """Return the records of an entry. The first one decides whether the entry exists already.
 
-    Raises ValueError if readers would reject the entry.
+    Raises RecordTooLargeError if readers would reject the entry.
     """
     data = text.encode()
     if len(data) > MOST_TEXT_BYTES:
-        msg = f"the entry {key!r} of the registry has {len(data)} bytes, and readers accept {MOST_TEXT_BYTES}"
-        raise ValueError(msg)
+        raise RecordTooLargeError(
+            f"the entry {key!r} of the registry has {len(data)} bytes, and readers accept at most {MOST_TEXT_BYTES}. "
+            f"Nothing of it was written. Use shorter job names, fewer partitions or fewer input files."
+        )
     data = data if len(data) <= _PLAIN_BYTES else zlib.compress(data)
     if len(data) <= _PIECE_BYTES:
         return [(key, data)]
