@@ -69,10 +69,10 @@ def test_healthy_log_has_no_finding(place):
 @pytest.mark.parametrize(
     ("plant", "problem", "code"),
     [
-        (lock_of_ended_process, "LOAD_LOCK", 6),
-        (unfinished_expansion, "UNFINISHED_EXPANSION", 7),
-        (unfinished_job, "UNFINISHED_JOB", 6),
-        (undecided_load, "UNDECIDED_LOAD", 6),
+        (lock_of_ended_process, "LOAD_LOCK", 8),
+        (unfinished_expansion, "UNFINISHED_EXPANSION", 9),
+        (unfinished_job, "UNFINISHED_JOB", 8),
+        (undecided_load, "UNDECIDED_LOAD", 8),
     ],
 )
 def test_planted_problem_is_found_alone(place, later, plant, problem, code):
@@ -138,7 +138,7 @@ def test_damaged_chunk_is_found(tmp_path):
     newest = max((tmp_path / "flights" / paths.chunk(0, 0)).parent.iterdir())
     newest.write_bytes(newest.read_bytes()[:-100])
     report = report_on(address)
-    assert report.code == 7
+    assert report.code == 9
     assert "CHUNK_DAMAGED" in {each["details"]["error"] for each in report.problems["UNREADABLE"]}
 
 
@@ -152,7 +152,7 @@ def test_store_that_ignores_conditions_is_found(tmp_path):
         assert report_on(*arguments_of(spec)).problems == {}
         flag.touch()
         report = report_on(*arguments_of(spec))
-    assert (report.code, [*report.problems]) == (7, ["STORE_UNSAFE"])
+    assert (report.code, [*report.problems]) == (9, ["STORE_UNSAFE"])
 
 
 def test_log_without_probe_object_is_not_probed(tmp_path):

@@ -51,7 +51,7 @@ def examine(log: Backend, now_ms: int) -> list[Finding]:
 
 def own_transactions(transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
     """Return the transactions that a fence of their transactional id aborts, of the log's own writers."""
-    return [each for each in transactions if each.own and not each.orphaned]
+    return [each for each in transactions if each.own]
 
 
 def exact_transaction(
@@ -85,24 +85,31 @@ def _of_transactions(log: Backend, now_ms: int) -> Iterator[Finding]:
 
 def transaction_finding(topic: str, transaction: OpenTransaction, now_ms: int) -> Finding:
     """Return the finding for an open transaction in a log or its registry."""
-    age_ms = max(0, now_ms - transaction.since_ms)
+    age_ms = None if transaction.since_ms is None else max(0, now_ms - transaction.since_ms)
     places = [(each.topic, each.partition) for each in transaction.partitions if each.start_offset is not None]
     held = ", ".join(f"{name}-{partition}" for name, partition in places[:8]) or "none yet"
     more = f" and {len(places) - 8} more" if len(places) > 8 else ""  # noqa: PLR2004 - as above
     name = f" ({transaction.transactional_id})" if transaction.transactional_id else ""
     owner = "a writer of this log" if transaction.own else "another producer"
+    age = "" if age_ms is None else f" for {age_ms // 1000} s"
     text = (
         f"a transaction of {owner}{name}, producer id {transaction.producer_id}, epoch {transaction.producer_epoch}, "
-        f"is open for {age_ms // 1000} s. Readers wait before its first record in these partitions: {held}{more}"
+        f"is open{age}. Readers wait before its first record in these partitions: {held}{more}"
     )
-    if transaction.hangs(now_ms):
-        problem, severity = Problem.HANGING_TRANSACTION, Severity.ERROR
-        text += ". No coordinator lists it, so it never ends by itself"
+    if transaction.orphaned:
+        problem, severity = Problem.HANGING_TRANSACTION, Severity.WARNING
+        limit = "transaction.max.timeout.ms"
+        if transaction.timeout_ms is not None:
+            limit += f" ({transaction.timeout_ms // 1000} s)"
+        text += (
+            f". No coordinator lists it, and its age is not known. If it stays open for longer than {limit}, it "
+            f"never ends by itself. Check that this user may describe all transactional ids"
+        )
     else:
         problem = Problem.OPEN_TRANSACTION
         severity = Severity.WARNING if transaction.is_overdue(now_ms) else Severity.INFO
     load = _whole_load(topic, transaction)
-    if load is not None and problem is Problem.OPEN_TRANSACTION:
+    if load is not None:
         problem = Problem.UNDECIDED_LOAD
     details: dict[str, object] = {
         "producer_id": transaction.producer_id,
@@ -131,7 +138,7 @@ def _whole_load(topic: str, transaction: OpenTransaction) -> str | None:
 def _fix(topic: str, transaction: OpenTransaction, load: str | None, places: Sequence[tuple[str, int]]) -> str:
     if load is not None:
         return f"if the load does not run any more: spark-cas abort {load} LOG"
-    if transaction.own and not transaction.orphaned:
+    if transaction.own:
         return "spark-cas doctor LOG --abort"
     exact = f"--producer-id {transaction.producer_id} --producer-epoch {transaction.producer_epoch}"
     for name, partition in places:

@@ -30,5 +30,5 @@ def test_missing_broker_is_found(cluster):
     finally:
         cluster.node(2).restart()
     [found] = [each for each in lagging.problems["REPLICAS_OUT_OF_SYNC"] if each["subject"] == f"topic {strict}"]
-    assert (lagging.code, found["severity"]) == (7, "error")
+    assert (lagging.code, found["severity"]) == (9, "error")
     assert only(leaderless.problems["NO_LEADER"])["details"]["partitions"] == [1]
