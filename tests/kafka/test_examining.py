@@ -8,19 +8,26 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import NewTopic, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka import KafkaException, Node, Producer, TopicPartitionInfo, Uuid
+from confluent_kafka.admin import (
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    TopicDescription,
+    UserScramCredentialUpsertion,
+)
 
 from spark_cas import open_log
 from spark_cas.cli import diagnosing
 from spark_cas.core.errors import OptionError, UnknownOutcomeError
-from spark_cas.core.finding import Severity
+from spark_cas.core.finding import Problem, Severity
 from spark_cas.log import clock
 from spark_cas.log.doctor.examining import transaction_finding
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.accelerators import librdkafka
 from spark_cas.log.kafka.client.rights import Right, on_topic
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.topic.weak_settings import replica_findings
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic
 from tests.kafka.raw_records import RawRecord, append_raw
 from tests.kafka.secured import PASSWORD, USER, sasl, secured_broker
@@ -226,7 +233,7 @@ def test_undecided_load_is_found(place):
     with KafkaLog(place.spec) as log:
         undecided_load(log)
         report = place.report()
-        load = next(each for each in report.problems["UNDECIDED_LOAD"] if "transactional_id" in each["details"])
+        load = only(report.problems["UNDECIDED_LOAD"])
         assert load["details"]["transactional_id"] == place.spec.whole_id("whole")
         assert load["fix"].startswith("if the load does not run any more: spark-cas abort whole ")
     assert run_cli(*shlex.split(load["fix"].rpartition("spark-cas ")[2])).code == 0
@@ -475,7 +482,8 @@ def test_without_kafka_python_the_transactions_are_not_checked(place, monkeypatc
     hang(place.spec)
     monkeypatch.setitem(sys.modules, "kafka", None)
     report = place.report()
-    assert "spark-cas[doctor]" in only(report.problems["TRANSACTIONS_UNREADABLE"])["meaning"]
+    finding = only(report.problems["TRANSACTIONS_UNREADABLE"])
+    assert ("spark-cas[doctor]" in finding["meaning"], finding["severity"]) == (True, "info")
     assert "OPEN_TRANSACTION" not in report.problems
     ended = place.abort()
     assert (ended.code, "kafka-python" in ended.err) == (2, True)
@@ -589,6 +597,14 @@ def test_severity_of_a_transaction_follows_its_timeout(place):
             finding = transaction_finding(place.spec.topic, transaction, transaction.since_ms + age_ms)
             assert finding.severity is severity
         place.abort()
+
+
+def test_unknown_minimum_of_replicas_is_not_made_up():
+    nodes = [Node(each, "127.0.0.1", 9092) for each in (1, 2, 3)]
+    partition = TopicPartitionInfo(0, nodes[0], nodes, nodes[:1])
+    [finding] = replica_findings(TopicDescription("flights", Uuid(0, 1), False, [partition]), None)
+    assert finding.problem is Problem.REPLICAS_OUT_OF_SYNC
+    assert "not known" in finding.meaning
 
 
 def test_jobs_of_a_topic_are_listed(place):

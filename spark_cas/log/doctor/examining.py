@@ -14,6 +14,11 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.doctor.job_states import JobState, State, job_states
 from spark_cas.log.timing import LONGEST_TRANSACTION_MS
 
+_PROCESS_STATES = {
+    True: "Its process runs",
+    False: "Its process has ended",
+    None: "Its process is on another host, or not known",
+}
 _SOON_SHARE = 0.5
 """A ledger entry expires soon after this share of its lifetime."""
 
@@ -45,6 +50,14 @@ def examine(log: Backend, now_ms: int) -> list[Finding]:
             result += part()
         except ConditionalLogError as error:
             result.append(_unreadable(log, name, error))
+    own = {each.subject for each in result if "transactional_id" not in each.details}
+    opened = {f"job {each.details['load']}" for each in result if each.details.get("load") is not None}
+    # The finding on the transaction of an atomic load replaces that on the job.
+    result = [
+        each
+        for each in result
+        if not (each.problem is Problem.UNDECIDED_LOAD and each.subject in own and each.subject in opened)
+    ]
     order = [*Severity]
     return sorted(result, key=lambda each: -order.index(each.severity))
 
@@ -77,7 +90,9 @@ def _of_transactions(log: Backend, now_ms: int) -> Iterator[Finding]:
     try:
         transactions = log.open_transactions()
     except (OptionError, StorageError) as error:
-        yield Finding(Problem.TRANSACTIONS_UNREADABLE, Severity.WARNING, f"log {log.topic}", error.message)
+        # An option that the requests do not support is no problem of the log.
+        severity = Severity.INFO if isinstance(error, OptionError) else Severity.WARNING
+        yield Finding(Problem.TRANSACTIONS_UNREADABLE, severity, f"log {log.topic}", error.message)
         return
     for each in transactions:
         yield transaction_finding(log.topic, each, now_ms)
@@ -117,6 +132,7 @@ def transaction_finding(topic: str, transaction: OpenTransaction, now_ms: int) -
         "transactional_id": transaction.transactional_id or None,
         "coordinator": transaction.coordinator,
         "own": transaction.own,
+        "load": load,
         "age_ms": age_ms,
         "since_ms": transaction.since_ms,
         "timeout_ms": transaction.timeout_ms,
@@ -173,7 +189,7 @@ def _of_bounds(log: Backend) -> Iterator[Finding]:
 def _of_locks(log: Backend, now_ms: int) -> Iterator[Finding]:
     for lock in log.load_locks().held:
         ended = _has_ended(lock, now_ms)
-        state = "Its process has ended" if running_process.is_running(lock.process) is False else "It holds it"
+        state = _PROCESS_STATES[running_process.is_running(lock.process)]
         yield Finding(
             Problem.LOAD_LOCK,
             Severity.WARNING if ended else Severity.INFO,
@@ -194,6 +210,9 @@ def _has_ended(lock: LoadLock, now_ms: int) -> bool:
 def _of_jobs(log: Backend, now_ms: int) -> Iterator[Finding]:
     kept_ms = log.ledger_kept_ms()
     for each in job_states(log):
+        if each.error is not None:
+            yield _unreadable(log, f"job {each.job}", each.error)
+            continue
         if each.state is State.COMPLETE:
             continue
         active_ms = max(each.planned_at_ms, each.newest_chunk_ms or 0)
