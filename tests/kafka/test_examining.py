@@ -1,14 +1,11 @@
 """`spark-cas doctor` on brokers: it finds each planted problem of a cluster, and nothing on a healthy one."""
 
-import os
 import shlex
 import sys
-from contextlib import contextmanager
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaException, Node, Producer, TopicPartitionInfo, Uuid
+from confluent_kafka import KafkaException, Node, TopicPartitionInfo, Uuid
 from confluent_kafka.admin import (
     NewTopic,
     ScramCredentialInfo,
@@ -18,8 +15,6 @@ from confluent_kafka.admin import (
 )
 
 from spark_cas import open_log
-from spark_cas.cli import diagnosing
-from spark_cas.core.errors import OptionError, UnknownOutcomeError
 from spark_cas.core.finding import Problem, Severity
 from spark_cas.log import clock
 from spark_cas.log.doctor.examining import transaction_finding
@@ -29,7 +24,7 @@ from spark_cas.log.kafka.client.rights import Right, on_topic
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.weak_settings import replica_findings
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic
-from tests.kafka.raw_records import RawRecord, append_raw
+from tests.kafka.open_transactions import Place, exact, hang, open_transaction, place_on
 from tests.kafka.secured import PASSWORD, USER, sasl, secured_broker
 from tests.pages import blocks
 from tests.support.loads import TEN, run_job
@@ -58,33 +53,6 @@ OF_BROKER = {
 OF_ONE_BROKER = {"REPLICATION_FACTOR"}
 
 
-@dataclass
-class Place:
-    """A new topic with its own registry."""
-
-    spec: KafkaSpec
-
-    @property
-    def arguments(self):
-        brokers = ["--bootstrap-servers", self.spec.bootstrap_servers, "--topic", self.spec.topic]
-        return [*brokers, "--log-option", f"idPrefix={self.spec.prefix}"]
-
-    def report(self):
-        return report_on(*self.arguments)
-
-    def abort(self, *arguments):
-        return run_cli("doctor", *self.arguments, "--abort", *arguments)
-
-    def transactions(self):
-        with KafkaLog(self.spec) as log:
-            return log.open_transactions()
-
-
-def place_on(bootstrap, **config):
-    topic = create_topic(bootstrap, 1, **config)
-    return Place(KafkaSpec(bootstrap, topic, topic))
-
-
 @pytest.fixture(scope="module")
 def sick(conf):
     """A broker whose settings weaken promises."""
@@ -108,59 +76,6 @@ def later(monkeypatch):
         monkeypatch.setattr(clock, "now_ms", lambda: now_ms() + milliseconds)
 
     return moved
-
-
-class Watch:
-    """The time that doctor watches a transaction, which passes at once."""
-
-    def __init__(self):
-        self.seconds = 0.0
-        self.during = lambda: None
-
-    def monotonic(self):
-        return self.seconds
-
-    def sleep(self, seconds):
-        self.seconds += seconds
-        self.during()
-
-
-@pytest.fixture
-def watch(monkeypatch):
-    result = Watch()
-    monkeypatch.setattr(diagnosing, "time", result)
-    return result
-
-
-@contextmanager
-def open_transaction(spec, transactional_id, timeout_ms=60_000, partition=0):
-    """A producer with an open transaction, which has one record."""
-    producer = Producer(
-        {
-            "bootstrap.servers": spec.bootstrap_servers,
-            "transactional.id": transactional_id,
-            "transaction.timeout.ms": timeout_ms,
-        }
-    )
-    producer.init_transactions(SECONDS)
-    producer.begin_transaction()
-    producer.produce(spec.topic, "open", partition=partition)
-    assert producer.flush(SECONDS) == 0
-    yield producer
-
-
-def hang(spec, producer_id=None, epoch=0, timestamp_ms=None):
-    """Append a record in a transaction that no coordinator knows, and return the producer id."""
-    if producer_id is None:
-        producer_id = int.from_bytes(os.urandom(4))
-    record = RawRecord(timestamp_ms=clock.now_ms() if timestamp_ms is None else timestamp_ms)
-    append_raw(spec.bootstrap_servers, spec.topic, record, open_for=producer_id, epoch=epoch)
-    return producer_id
-
-
-def exact(transaction):
-    ids = ["--producer-id", f"{transaction.producer_id}", "--producer-epoch", f"{transaction.producer_epoch}"]
-    return [*ids, "--partition", "0"]
 
 
 def test_healthy_cluster_has_no_finding(cluster):
@@ -305,22 +220,6 @@ def test_transaction_of_another_producer_needs_exact_ids_and_a_confirmation(plac
     assert committed_values(place.spec.bootstrap_servers, place.spec.topic) == []
 
 
-def test_transaction_that_ends_during_the_requests_does_not_hang(place, later, monkeypatch):
-    from kafka import KafkaAdminClient
-
-    listed = KafkaAdminClient.list_transactions
-    with open_transaction(place.spec, f"other-{place.spec.topic}") as producer:
-
-        def late(client, **filters):
-            producer.commit_transaction(SECONDS)
-            monkeypatch.undo()
-            later(HOUR_MS)
-            return listed(client, **filters)
-
-        monkeypatch.setattr(KafkaAdminClient, "list_transactions", late)
-        assert "HANGING_TRANSACTION" not in place.report().problems
-
-
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 2), ("", 2)])
 def test_confirmation_on_a_terminal(place, monkeypatch, answer, code):
     with open_transaction(place.spec, f"other-{place.spec.topic}"):
@@ -329,153 +228,6 @@ def test_confirmation_on_a_terminal(place, monkeypatch, answer, code):
         monkeypatch.setattr("builtins.input", lambda _: answer)
         assert place.abort(*exact(transaction)).code == code
         assert len(place.transactions()) == (0 if code == 0 else 1)
-
-
-def test_hanging_transaction_is_found_and_aborted_by_a_marker(place, watch):
-    producer_id = hang(place.spec)
-    [transaction] = place.transactions()
-    assert (transaction.producer_id, transaction.orphaned, transaction.coordinator) == (producer_id, True, None)
-    report = place.report()
-    finding = only(report.problems["HANGING_TRANSACTION"])
-    assert (report.code, finding["severity"]) == (8, "warning")
-    assert f"--producer-id {producer_id} --producer-epoch 0 --partition 0" in finding["fix"]
-    assert place.abort().code == 0
-    assert place.transactions() == (transaction,), "an abort without ids is for own transactions"
-    assert place.abort(*exact(transaction)).code == 2, "without a confirmation"
-    assert watch.seconds == 0
-    assert place.abort(*exact(transaction), "--yes").code == 0
-    assert watch.seconds == 660
-    assert place.transactions() == ()
-    append(place.spec.bootstrap_servers, place.spec.topic, "after")
-    assert committed_values(place.spec.bootstrap_servers, place.spec.topic) == ["after"]
-
-
-def test_timestamps_of_records_show_no_age(place):
-    hang(place.spec, timestamp_ms=0)
-    [transaction] = place.transactions()
-    assert (transaction.orphaned, transaction.since_ms) == (True, None)
-    assert not transaction.is_overdue(clock.now_ms())
-    finding = only(place.report().problems["HANGING_TRANSACTION"])
-    assert (finding["severity"], finding["details"]["age_ms"]) == ("warning", None)
-
-
-@pytest.mark.parametrize("watched_ms", [0, 600_000])
-def test_a_transaction_of_unknown_age_is_not_aborted(place, watched_ms):
-    hang(place.spec, timestamp_ms=0)
-    [transaction] = place.transactions()
-    with KafkaLog(place.spec) as log, pytest.raises(OptionError):
-        log.abort_transaction(transaction, 0, watched_ms)
-    assert place.transactions() == (transaction,)
-
-
-def test_a_transaction_whose_coordinator_is_not_visible_is_not_aborted_once_it_ends(place, watch, monkeypatch):
-    """Without Describe on its transactional id, a live transaction is in no list."""
-    from kafka import KafkaAdminClient
-
-    monkeypatch.setattr(KafkaAdminClient, "list_transactions", lambda *_, **__: {})
-    with open_transaction(place.spec, f"other-{place.spec.topic}") as producer:
-
-        def commit_and_begin():
-            producer.commit_transaction(SECONDS)
-            producer.begin_transaction()
-            producer.produce(place.spec.topic, "next", partition=0)
-            assert producer.flush(SECONDS) == 0
-
-        [transaction] = place.transactions()
-        watch.during = commit_and_begin
-        assert (transaction.orphaned, place.abort(*exact(transaction), "--yes").code) == (True, 2)
-        producer.commit_transaction(SECONDS)
-    assert committed_values(place.spec.bootstrap_servers, place.spec.topic) == ["open", "next"]
-
-
-def test_partition_whose_marker_is_written_is_not_orphaned(place, monkeypatch):
-    """A coordinator that ends a transaction first removes the partitions that have their marker."""
-    from kafka import KafkaAdminClient
-
-    describe = KafkaAdminClient.describe_transactions
-    with open_transaction(place.spec, f"other-{place.spec.topic}") as producer:
-
-        def ending(client, names):
-            monkeypatch.undo()
-            result = describe(client, names)
-            producer.commit_transaction(SECONDS)
-            producer.begin_transaction()
-            producer.produce(place.spec.topic, "next", partition=0)
-            assert producer.flush(SECONDS) == 0
-            return {
-                name: each._replace(state="PrepareCommit", topic_partitions=set()) for name, each in result.items()
-            }
-
-        monkeypatch.setattr(KafkaAdminClient, "describe_transactions", ending)
-        [transaction] = place.transactions()
-        assert (transaction.orphaned, transaction.partitions[0].start_offset) == (False, 2)
-        producer.commit_transaction(SECONDS)
-
-
-def test_only_the_newest_epoch_of_a_producer_has_a_coordinator(sick):
-    topic = create_topic(sick.bootstrap, 2)
-    place = Place(KafkaSpec(sick.bootstrap, topic, topic))
-    name = f"other-{topic}"
-    with open_transaction(place.spec, name, partition=1) as first:
-        [earlier] = place.transactions()
-        first.commit_transaction(SECONDS)
-    hang(place.spec, earlier.producer_id, earlier.producer_epoch)
-    with open_transaction(place.spec, name, partition=1) as producer:
-        listed = {each.producer_epoch: each for each in place.transactions()}
-        old, new = listed.pop(earlier.producer_epoch), listed.popitem()[1]
-        assert (old.orphaned, old.coordinator, old.at(topic, 0).start_offset) == (True, None, 0)
-        assert (new.orphaned, new.transactional_id, new.producer_id) == (False, name, old.producer_id)
-        producer.commit_transaction(SECONDS)
-
-
-def test_transaction_that_changes_during_the_prompt_is_not_aborted(place, monkeypatch):
-    with open_transaction(place.spec, f"other-{place.spec.topic}") as producer:
-        [transaction] = place.transactions()
-        prompts = []
-
-        def answer(prompt):
-            prompts.append(prompt)
-            producer.commit_transaction(SECONDS)
-            producer.begin_transaction()
-            producer.produce(place.spec.topic, "next", partition=0)
-            assert producer.flush(SECONDS) == 0
-            return "y"
-
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
-        monkeypatch.setattr("builtins.input", answer)
-        assert place.abort(*exact(transaction)).code == 2
-        assert "fences its producer" in prompts[0]
-        producer.commit_transaction(SECONDS)
-    assert committed_values(place.spec.bootstrap_servers, place.spec.topic) == ["open", "next"]
-
-
-def test_prompt_for_a_marker_does_not_announce_a_fence(place, monkeypatch):
-    hang(place.spec)
-    [transaction] = place.transactions()
-    prompts = []
-
-    def answer(prompt):
-        prompts.append(prompt)
-        return "n"
-
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr("builtins.input", answer)
-    assert place.abort(*exact(transaction)).code == 2
-    assert "not fenced" in prompts[0]
-
-
-def test_unconfirmed_marker_is_an_unknown_outcome(place, watch, monkeypatch):
-    from kafka import KafkaAdminClient
-    from kafka.errors import KafkaTimeoutError
-
-    def lost(client, marker):
-        raise KafkaTimeoutError
-
-    hang(place.spec)
-    [transaction] = place.transactions()
-    monkeypatch.setattr(KafkaAdminClient, "abort_transaction", lost)
-    with KafkaLog(place.spec) as log, pytest.raises(UnknownOutcomeError):
-        log.abort_transaction(transaction, 0, transaction.watch_ms())
 
 
 def test_without_kafka_python_the_transactions_are_not_checked(place, monkeypatch):

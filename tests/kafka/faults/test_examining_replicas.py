@@ -5,7 +5,7 @@ from confluent_kafka.admin import NewTopic
 
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.clients import SECONDS, admin_of, create_topic, leader_of
-from tests.kafka.test_examining import Place
+from tests.kafka.open_transactions import Place
 from tests.support.planted_problems import only
 from tools.kafka_broker.waiting import wait_until
 
