@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
 )
 
 from spark_cas import open_log
+from spark_cas.core.errors import UndecidedError
 from spark_cas.core.finding import Problem, Severity
 from spark_cas.log import clock
 from spark_cas.log.doctor.examining import transaction_finding
@@ -153,6 +154,18 @@ def test_undecided_load_is_found(place):
         assert load["fix"].startswith("if the load does not run any more: spark-cas abort whole ")
     assert run_cli(*shlex.split(load["fix"].rpartition("spark-cas ")[2])).code == 0
     assert "UNDECIDED_LOAD" not in place.report().problems
+
+
+def test_undecided_load_with_ledger_entries_is_one_finding(place, monkeypatch):
+    """The brokers do not return a ledger entry that an open transaction has."""
+
+    def undecided(*_, **__):
+        raise UndecidedError("the entry is not decided")
+
+    with KafkaLog(place.spec) as log:
+        undecided_load(log)
+        monkeypatch.setattr(KafkaLog, "progress_of", undecided)
+        assert "transactional_id" in only(place.report().problems["UNDECIDED_LOAD"])["details"]
 
 
 def test_open_transaction_of_another_producer_is_found_and_stays(place):
