@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Console, JustifyMethod
@@ -19,6 +19,7 @@ from spark_cas.log.doctor.job_states import JobPartition, job_states
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.atomic_load import undecided_progress
 from spark_cas.log.load.planning import job_progress
+from spark_cas.programs.errors import ExitCode
 
 _TEXT = frozenset(
     {"job", "state", "complete", "planned", "newest chunk", "completed", "offsets", "lock of job", "undecided job"}
@@ -73,13 +74,17 @@ def progress(arguments: argparse.Namespace) -> None:
     _console().print(table)
 
 
-def jobs(arguments: argparse.Namespace) -> None:
+def jobs(arguments: argparse.Namespace) -> ExitCode:
     """List the jobs of a log: state, rows, times and offsets."""
+    code = ExitCode.COMPLETE
     table = table_of("job", "state", "rows", "planned", "newest chunk", "completed", "offsets")
     with opened(arguments) as log:
         for each in job_states(log):
+            if each.error is not None:
+                code = ExitCode.DAMAGED
             if arguments.json:
-                print(json_line(asdict(each)))
+                error = None if each.error is None else each.error.message
+                print(json_line({**asdict(replace(each, error=None)), "error": error}))
                 continue
             times = (each.planned_at_ms or None, each.newest_chunk_ms, each.completed_at_ms)
             shown = ("" if time is None else time_text(time) for time in times)
@@ -88,6 +93,7 @@ def jobs(arguments: argparse.Namespace) -> None:
         table.title = log.topic
     if not arguments.json:
         _console().print(table)
+    return code
 
 
 def _offsets_text(partitions: tuple[JobPartition, ...]) -> str:

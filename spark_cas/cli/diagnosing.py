@@ -4,6 +4,7 @@ import argparse
 import json
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
@@ -71,9 +72,23 @@ def _abort(log: Backend, arguments: argparse.Namespace) -> None:
     )
     name = transaction.transactional_id or "no visible transactional id"
     label = f"producer id {transaction.producer_id}, epoch {transaction.producer_epoch} ({name})"
+    listed_at = time.monotonic()
+    if transaction.orphaned:
+        seconds = transaction.watch_ms() / 1000
+        effect = (
+            f"No coordinator lists it. doctor watches it for {seconds:.0f} s. If it is still open then, the broker "
+            f"aborts it in this partition only, and its producer is not fenced"
+        )
+    else:
+        seconds = 0.0
+        effect = "Its coordinator aborts it in all partitions, and fences its producer"
     if not transaction.own and not arguments.yes:
-        _confirm(f"Abort the transaction of {label} in partition {partition} of {log.topic}? Its producer is fenced")
-    log.abort_transaction(transaction, partition)
+        _confirm(f"Abort the transaction of {label} in partition {partition} of {log.topic}? {effect}.")
+    elif seconds:
+        print(f"watching the transaction of {label}. {effect}. Ctrl-C changes nothing", flush=True)
+    while (watched := time.monotonic() - listed_at) < seconds:
+        time.sleep(seconds - watched)
+    log.abort_transaction(transaction, partition, int(1000 * watched))
     print(f"aborted the transaction of {label} in partition {partition} of {log.topic}")
 
 

@@ -216,16 +216,24 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         self,
         transaction: OpenTransaction,  # noqa: ARG002
         partition: int | None = None,  # noqa: ARG002
+        watched_ms: int = 0,  # noqa: ARG002
     ) -> None:
-        """Abort an open transaction, and fence its producer.
+        """Abort an open transaction.
+
+        The coordinator aborts it in all partitions, and fences its producer. If the transaction hangs, the broker
+        aborts it in one partition.
 
         Args:
             transaction: An element of `open_transactions`.
             partition: If no coordinator will end the transaction, the partition in which to abort it.
+                Then the transaction has to be the same as before.
+            watched_ms: The time since a call of `open_transactions` returned this transaction.
 
         Raises:
-            OptionError: The transaction has no visible coordinator, but it may still end by itself.
+            OptionError: The transaction has no visible coordinator, but it may still end by itself, or it has
+                changed.
             StorageError: The brokers rejected the request.
+            UnknownOutcomeError: The brokers did not confirm the abort.
         """
         raise OptionError("this log has no transactions. Nothing was changed.")
 

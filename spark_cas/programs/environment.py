@@ -1,6 +1,5 @@
 """The versions of this process, and the problems among them."""
 
-import gc
 import os
 import platform
 import re
@@ -32,7 +31,7 @@ def versions() -> dict[str, str | None]:
 
 def accelerators(of_log: Mapping[str, bool]) -> dict[str, bool]:
     """Return all accelerators, each with whether this process can use it, except that of the JVM."""
-    return {**of_log, "freezing": hasattr(gc, "freeze"), "quick_ack": hasattr(socket, "TCP_QUICKACK")}
+    return {**of_log, "quick_ack": hasattr(socket, "TCP_QUICKACK")}
 
 
 def environment_findings(accelerated: Mapping[str, bool]) -> Iterator[Finding]:
@@ -56,7 +55,7 @@ def environment_findings(accelerated: Mapping[str, bool]) -> Iterator[Finding]:
                 Problem.ACCELERATOR_UNUSED,
                 Severity.INFO,
                 f"accelerator {name}",
-                f"the accelerator {name} is not in use here. Writes take longer, and are correct",
+                f"this process cannot use the accelerator {name}. Writes take longer, and are correct",
             )
 
 

@@ -1,7 +1,9 @@
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from spark_cas.cli import diagnosing
 from tests.kafka.clients import SECONDS, append, create_topic
+from tests.kafka.open_transactions import Watch
 from tests.kafka.proxy.rig import proxied_broker
 from tests.kafka.secured import secured_broker
 from tools.kafka_broker import KafkaCluster
@@ -73,3 +75,11 @@ def secured(conf, tmp_path_factory):
     """A separate broker with users, ACLs and a certificate; see `tests.kafka.secured`."""
     with secured_broker(conf, tmp_path_factory.mktemp("secured")) as secured:
         yield secured
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    """The time that doctor watches a transaction."""
+    result = Watch()
+    monkeypatch.setattr(diagnosing, "time", result)
+    return result

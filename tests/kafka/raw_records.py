@@ -37,14 +37,15 @@ def append_raw(
     codec: int = 0,
     compress: Callable[[bytes], bytes] = bytes,
     open_for: int | None = None,
+    epoch: int = 0,
 ) -> int:
     """Append records to partition 0 of a topic in one batch, and return the offset of the first.
 
     ``codec`` is Kafka's number for the compression format of ``compress``; 0 means no compression. With ``open_for``,
-    the records are in an open transaction of the producer with that id, which no coordinator knows. The broker
-    accepts that only if ``transaction.partition.verification.enable`` is false.
+    the records are in an open transaction of the producer with that id and ``epoch``, which no coordinator knows. The
+    broker accepts that only if ``transaction.partition.verification.enable`` is false.
     """
-    batch = _batch(records, codec, compress, open_for)
+    batch = _batch(records, codec, compress, open_for, epoch)
     body = _text(None if open_for is None else "hanging") + struct.pack(">hi", -1, 1000 * SECONDS)
     body += struct.pack(">i", 1) + _text(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
     request = struct.pack(">hhi", Api.PRODUCE, _VERSION, 1) + _text(_CLIENT_ID) + body
@@ -75,11 +76,13 @@ def _response(address: str, request: bytes) -> bytes:
 
 
 def _batch(
-    records: Sequence[RawRecord], codec: int, compress: Callable[[bytes], bytes], open_for: int | None
+    records: Sequence[RawRecord], codec: int, compress: Callable[[bytes], bytes], open_for: int | None, epoch: int
 ) -> bytes:
     times = [each.timestamp_ms for each in records]
     payload = b"".join(_record(number, each, times[0]) for number, each in enumerate(records))
-    attributes, producer = (codec, (-1, -1, -1)) if open_for is None else (codec | _TRANSACTIONAL, (open_for, 0, 0))
+    attributes, producer = (
+        (codec, (-1, -1, -1)) if open_for is None else (codec | _TRANSACTIONAL, (open_for, epoch, 0))
+    )
     checked = _BATCH_AFTER_CRC.pack(attributes, len(records) - 1, times[0], max(times), *producer, len(records))
     checked += compress(payload)
     after_length = struct.pack(">ibI", -1, 2, crc32c(checked)) + checked

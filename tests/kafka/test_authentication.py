@@ -15,6 +15,7 @@ from spark_cas.log.kafka.client import tokens
 from tests.kafka.authenticating import SECRETS, WAYS, Authenticating
 from tests.kafka.clients import create_topic
 from tests.support import token_provider
+from tests.support.planted_problems import report_on
 from tests.support.programs import run_cli
 from tests.support.token_provider import LIFETIME_SECONDS, jwt
 from tests.support.writing import values_in
@@ -75,6 +76,15 @@ def test_records_are_appended_and_read(authenticating, way, caplog, capfd):
     described = run_cli("describe", address, *given)
     assert described.code == 0, described.err
     assert_hidden(capfd.readouterr().err + caplog.text + described.out + described.err + read.err)
+
+
+def test_doctor_lists_transactions_with_a_token(authenticating):
+    address = f"kafka://{authenticating.servers[PROVIDER]}/{create_topic(authenticating.open)}"
+    options = [f"--log-option={name}={value}" for name, value in authenticating.options(PROVIDER).items()]
+    report = report_on(address, *options)
+    assert "REPLICATION_FACTOR" in report.problems
+    assert "TRANSACTIONS_UNREADABLE" not in report.problems
+    assert_hidden(str(report))
 
 
 @pytest.mark.parametrize("way", ["PEM", "PLAIN"])

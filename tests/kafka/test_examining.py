@@ -1,25 +1,31 @@
 """`spark-cas doctor` on brokers: it finds each planted problem of a cluster, and nothing on a healthy one."""
 
-import os
 import shlex
 import sys
-from contextlib import contextmanager
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import NewTopic, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka import KafkaException, Node, TopicPartitionInfo, Uuid
+from confluent_kafka.admin import (
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    TopicDescription,
+    UserScramCredentialUpsertion,
+)
 
 from spark_cas import open_log
-from spark_cas.core.finding import Severity
+from spark_cas.core.errors import UndecidedError
+from spark_cas.core.finding import Problem, Severity
 from spark_cas.log import clock
 from spark_cas.log.doctor.examining import transaction_finding
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.accelerators import librdkafka
 from spark_cas.log.kafka.client.rights import Right, on_topic
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.topic.weak_settings import replica_findings
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic
-from tests.kafka.raw_records import RawRecord, append_raw
+from tests.kafka.open_transactions import Place, exact, hang, open_transaction, place_on
 from tests.kafka.secured import PASSWORD, USER, sasl, secured_broker
 from tests.pages import blocks
 from tests.support.loads import TEN, run_job
@@ -48,33 +54,6 @@ OF_BROKER = {
 OF_ONE_BROKER = {"REPLICATION_FACTOR"}
 
 
-@dataclass
-class Place:
-    """A new topic with its own registry."""
-
-    spec: KafkaSpec
-
-    @property
-    def arguments(self):
-        brokers = ["--bootstrap-servers", self.spec.bootstrap_servers, "--topic", self.spec.topic]
-        return [*brokers, "--log-option", f"idPrefix={self.spec.prefix}"]
-
-    def report(self):
-        return report_on(*self.arguments)
-
-    def abort(self, *arguments):
-        return run_cli("doctor", *self.arguments, "--abort", *arguments)
-
-    def transactions(self):
-        with KafkaLog(self.spec) as log:
-            return log.open_transactions()
-
-
-def place_on(bootstrap, **config):
-    topic = create_topic(bootstrap, 1, **config)
-    return Place(KafkaSpec(bootstrap, topic, topic))
-
-
 @pytest.fixture(scope="module")
 def sick(conf):
     """A broker whose settings weaken promises."""
@@ -100,42 +79,13 @@ def later(monkeypatch):
     return moved
 
 
-@contextmanager
-def open_transaction(spec, transactional_id, timeout_ms=60_000):
-    """A producer with an open transaction, which has one record."""
-    producer = Producer(
-        {
-            "bootstrap.servers": spec.bootstrap_servers,
-            "transactional.id": transactional_id,
-            "transaction.timeout.ms": timeout_ms,
-        }
-    )
-    producer.init_transactions(SECONDS)
-    producer.begin_transaction()
-    producer.produce(spec.topic, "open", partition=0)
-    assert producer.flush(SECONDS) == 0
-    yield producer
-
-
-def hang(spec):
-    """Append a record in a transaction that no coordinator knows, and return the producer id."""
-    producer_id = int.from_bytes(os.urandom(4))
-    append_raw(spec.bootstrap_servers, spec.topic, RawRecord(timestamp_ms=clock.now_ms()), open_for=producer_id)
-    return producer_id
-
-
-def exact(transaction):
-    ids = ["--producer-id", f"{transaction.producer_id}", "--producer-epoch", f"{transaction.producer_epoch}"]
-    return [*ids, "--partition", "0"]
-
-
 def test_healthy_cluster_has_no_finding(cluster):
     place = place_on(cluster.bootstrap)
     with KafkaLog(place.spec) as log:
         run_job(log, "done", TEN)
     report = place.report()
     assert (report.code, report.status, report.problems) == (0, "ok", {})
-    assert report.environment["accelerators"]["array_producer"] is not None
+    assert report.environment["accelerators"]["array_producer"] is (librdkafka.library() is not None)
     assert report.environment["versions"]["kafka-python"]
 
 
@@ -199,11 +149,23 @@ def test_undecided_load_is_found(place):
     with KafkaLog(place.spec) as log:
         undecided_load(log)
         report = place.report()
-        load = next(each for each in report.problems["UNDECIDED_LOAD"] if "transactional_id" in each["details"])
+        load = only(report.problems["UNDECIDED_LOAD"])
         assert load["details"]["transactional_id"] == place.spec.whole_id("whole")
         assert load["fix"].startswith("if the load does not run any more: spark-cas abort whole ")
     assert run_cli(*shlex.split(load["fix"].rpartition("spark-cas ")[2])).code == 0
     assert "UNDECIDED_LOAD" not in place.report().problems
+
+
+def test_undecided_load_with_ledger_entries_is_one_finding(place, monkeypatch):
+    """The brokers do not return a ledger entry that an open transaction has."""
+
+    def undecided(*_, **__):
+        raise UndecidedError("the entry is not decided")
+
+    with KafkaLog(place.spec) as log:
+        undecided_load(log)
+        monkeypatch.setattr(KafkaLog, "progress_of", undecided)
+        assert "transactional_id" in only(place.report().problems["UNDECIDED_LOAD"])["details"]
 
 
 def test_open_transaction_of_another_producer_is_found_and_stays(place):
@@ -271,22 +233,6 @@ def test_transaction_of_another_producer_needs_exact_ids_and_a_confirmation(plac
     assert committed_values(place.spec.bootstrap_servers, place.spec.topic) == []
 
 
-def test_transaction_that_ends_during_the_requests_does_not_hang(place, later, monkeypatch):
-    from kafka import KafkaAdminClient
-
-    listed = KafkaAdminClient.list_transactions
-    with open_transaction(place.spec, f"other-{place.spec.topic}") as producer:
-
-        def late(client, **filters):
-            producer.commit_transaction(SECONDS)
-            monkeypatch.undo()
-            later(HOUR_MS)
-            return listed(client, **filters)
-
-        monkeypatch.setattr(KafkaAdminClient, "list_transactions", late)
-        assert {*place.report().problems} == {*OF_BROKER} | OF_ONE_BROKER
-
-
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 2), ("", 2)])
 def test_confirmation_on_a_terminal(place, monkeypatch, answer, code):
     with open_transaction(place.spec, f"other-{place.spec.topic}"):
@@ -297,32 +243,12 @@ def test_confirmation_on_a_terminal(place, monkeypatch, answer, code):
         assert len(place.transactions()) == (0 if code == 0 else 1)
 
 
-def test_hanging_transaction_is_found_and_aborted_by_a_marker(place, later):
-    producer_id = hang(place.spec)
-    [transaction] = place.transactions()
-    assert (transaction.producer_id, transaction.orphaned, transaction.coordinator) == (producer_id, True, None)
-    # Its coordinator may still end it.
-    assert only(place.report().problems["OPEN_TRANSACTION"])["severity"] == "info"
-    assert place.abort(*exact(transaction), "--yes").code == 2
-    later(HOUR_MS)
-    report = place.report()
-    finding = only(report.problems["HANGING_TRANSACTION"])
-    assert (report.code, finding["severity"]) == (9, "error")
-    assert f"--producer-id {producer_id} --producer-epoch 0 --partition 0" in finding["fix"]
-    assert place.abort().code == 0
-    assert place.transactions() == (transaction,), "an abort without ids is for own transactions"
-    assert place.abort(*exact(transaction)).code == 2, "without a confirmation"
-    assert place.abort(*exact(transaction), "--yes").code == 0
-    assert place.transactions() == ()
-    append(place.spec.bootstrap_servers, place.spec.topic, "after")
-    assert committed_values(place.spec.bootstrap_servers, place.spec.topic) == ["after"]
-
-
 def test_without_kafka_python_the_transactions_are_not_checked(place, monkeypatch):
     hang(place.spec)
     monkeypatch.setitem(sys.modules, "kafka", None)
     report = place.report()
-    assert "spark-cas[doctor]" in only(report.problems["TRANSACTIONS_UNREADABLE"])["meaning"]
+    finding = only(report.problems["TRANSACTIONS_UNREADABLE"])
+    assert ("spark-cas[doctor]" in finding["meaning"], finding["severity"]) == (True, "info")
     assert "OPEN_TRANSACTION" not in report.problems
     ended = place.abort()
     assert (ended.code, "kafka-python" in ended.err) == (2, True)
@@ -401,17 +327,22 @@ def test_transactions_are_listed_with_scram_and_with_a_client_certificate(conf, 
             producer.commit_transaction(SECONDS)
 
 
-def test_rights_of_an_abort_are_necessary_and_sufficient(secured, later):
+def test_rights_of_an_abort_are_necessary_and_sufficient(secured, watch):
     topic = create_topic(secured.open)
     place = Place(KafkaSpec(secured.sasl, topic, topic))
     login = options_of(sasl())
     hang(KafkaSpec(secured.open, topic))
     [transaction] = Place(KafkaSpec(secured.open, topic, topic)).transactions()
-    later(HOUR_MS)
-    secured.allow(to_report(topic))
-    denied = place.abort(*exact(transaction), "--yes", *login)
-    assert (denied.code, "Alter on the cluster" in denied.err) == (1, True)
-    secured.allow([*to_report(topic), Right("Alter", "cluster", "kafka-cluster")])
+    rights = [
+        Right("DescribeConfigs", "cluster", "kafka-cluster"),
+        on_topic("Describe", "__transaction_state"),
+        Right("Alter", "cluster", "kafka-cluster"),
+    ]
+    for count, code in ((0, 2), (1, 2), (2, 1)):
+        secured.allow([*to_report(topic), *rights[:count]])
+        denied = place.abort(*exact(transaction), "--yes", *login)
+        assert (denied.code, rights[count].operation in denied.err) == (code, True)
+    secured.allow([*to_report(topic), *rights])
     assert place.abort(*exact(transaction), "--yes", *login).code == 0
 
 
@@ -431,6 +362,14 @@ def test_severity_of_a_transaction_follows_its_timeout(place):
             finding = transaction_finding(place.spec.topic, transaction, transaction.since_ms + age_ms)
             assert finding.severity is severity
         place.abort()
+
+
+def test_unknown_minimum_of_replicas_is_not_made_up():
+    nodes = [Node(each, "127.0.0.1", 9092) for each in (1, 2, 3)]
+    partition = TopicPartitionInfo(0, nodes[0], nodes, nodes[:1])
+    [finding] = replica_findings(TopicDescription("flights", Uuid(0, 1), False, [partition]), None)
+    assert finding.problem is Problem.REPLICAS_OUT_OF_SYNC
+    assert "not known" in finding.meaning
 
 
 def test_jobs_of_a_topic_are_listed(place):

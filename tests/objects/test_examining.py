@@ -1,14 +1,16 @@
 """`spark-cas doctor` on a directory and on an S3 server: it finds each planted problem, and no other one."""
 
 import json
+import socket
 
 import pytest
 
 from spark_cas import open_log
-from spark_cas.core.finding import Severity
+from spark_cas.core.finding import Problem, Severity
 from spark_cas.log import clock
 from spark_cas.log.doctor import examining
 from spark_cas.log.objects import paths
+from tests.objects.bad_day import BUSY, BadDay, proxy_to
 from tests.objects.servers import moto
 from tests.support.loads import TEN, run_job
 from tests.support.planted_problems import (
@@ -62,7 +64,7 @@ def test_healthy_log_has_no_finding(place):
     report = report_on(*arguments)
     assert (report.code, report.status, report.problems) == (0, "ok", {})
     assert report.environment["versions"]["spark-cas"]
-    assert report.environment["accelerators"]["freezing"]
+    assert report.environment["accelerators"] == {"quick_ack": hasattr(socket, "TCP_QUICKACK")}
     assert "no problem found" in run_cli("doctor", *arguments).out
 
 
@@ -140,6 +142,37 @@ def test_damaged_chunk_is_found(tmp_path):
     report = report_on(address)
     assert report.code == 9
     assert "CHUNK_DAMAGED" in {each["details"]["error"] for each in report.problems["UNREADABLE"]}
+
+
+def test_damaged_job_hides_no_other_job(tmp_path):
+    address = str(tmp_path / "flights")
+    with open_log(address) as log:
+        log.create(2)
+        run_job(log, "a-damaged", TEN)
+        unfinished_job(log)
+    [completion] = (tmp_path / "flights").rglob("*complete.json")
+    completion.write_text("{}")
+    report = report_on(address)
+    assert report.code == 9
+    assert only(report.problems["UNREADABLE"])["details"]["error"] == "FORMAT"
+    listed = run_cli("jobs", address, "--json")
+    states = {each["job"]: each["state"] for each in map(json.loads, listed.out.splitlines())}
+    assert (listed.code, states) == (6, {"a-damaged": "unreadable", "killed": "incomplete"})
+
+
+@pytest.mark.s3
+def test_store_that_fails_puts_is_an_error(s3):
+    with proxy_to(s3.endpoint) as proxy:
+        spec = s3.spec(aws_endpoint=proxy.endpoint, retry_timeout="1000ms")
+        with open_log(spec) as log:
+            log.create(2)
+        with open_log(spec) as log:
+            proxy.day = BadDay(BUSY, 4, "PUT", paths.PROBE)
+            findings = examining.examine(log, clock.now_ms())
+        assert proxy.day.began.is_set()
+    problems = {each.problem for each in findings}
+    assert Problem.STORE_UNPROBED not in problems
+    assert (findings[0].problem, findings[0].severity) == (Problem.UNREADABLE, Severity.ERROR)
 
 
 @pytest.mark.s3

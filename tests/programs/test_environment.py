@@ -36,7 +36,7 @@ def test_missing_spark_is_no_problem(monkeypatch):
 
 
 def test_unused_accelerator_is_found():
-    [finding] = environment_findings({"freezing": True, "connections": False})
+    [finding] = environment_findings({"array_producer": True, "connections": False})
     assert (finding.problem, finding.subject) == (Problem.ACCELERATOR_UNUSED, "accelerator connections")
 
 

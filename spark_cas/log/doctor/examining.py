@@ -14,6 +14,11 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.doctor.job_states import JobState, State, job_states
 from spark_cas.log.timing import LONGEST_TRANSACTION_MS
 
+_PROCESS_STATES = {
+    True: "Its process runs",
+    False: "Its process has ended",
+    None: "Its process is on another host, or not known",
+}
 _SOON_SHARE = 0.5
 """A ledger entry expires soon after this share of its lifetime."""
 
@@ -45,13 +50,21 @@ def examine(log: Backend, now_ms: int) -> list[Finding]:
             result += part()
         except ConditionalLogError as error:
             result.append(_unreadable(log, name, error))
+    own = {each.subject for each in result if "transactional_id" not in each.details}
+    opened = {f"job {each.details['load']}" for each in result if each.details.get("load") is not None}
+    # The finding on the transaction of an atomic load replaces that on the job.
+    result = [
+        each
+        for each in result
+        if not (each.problem is Problem.UNDECIDED_LOAD and each.subject in own and each.subject in opened)
+    ]
     order = [*Severity]
     return sorted(result, key=lambda each: -order.index(each.severity))
 
 
 def own_transactions(transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
     """Return the transactions that a fence of their transactional id aborts, of the log's own writers."""
-    return [each for each in transactions if each.own and not each.orphaned]
+    return [each for each in transactions if each.own]
 
 
 def exact_transaction(
@@ -77,7 +90,9 @@ def _of_transactions(log: Backend, now_ms: int) -> Iterator[Finding]:
     try:
         transactions = log.open_transactions()
     except (OptionError, StorageError) as error:
-        yield Finding(Problem.TRANSACTIONS_UNREADABLE, Severity.WARNING, f"log {log.topic}", error.message)
+        # An option that the requests do not support is no problem of the log.
+        severity = Severity.INFO if isinstance(error, OptionError) else Severity.WARNING
+        yield Finding(Problem.TRANSACTIONS_UNREADABLE, severity, f"log {log.topic}", error.message)
         return
     for each in transactions:
         yield transaction_finding(log.topic, each, now_ms)
@@ -85,24 +100,31 @@ def _of_transactions(log: Backend, now_ms: int) -> Iterator[Finding]:
 
 def transaction_finding(topic: str, transaction: OpenTransaction, now_ms: int) -> Finding:
     """Return the finding for an open transaction in a log or its registry."""
-    age_ms = max(0, now_ms - transaction.since_ms)
+    age_ms = None if transaction.since_ms is None else max(0, now_ms - transaction.since_ms)
     places = [(each.topic, each.partition) for each in transaction.partitions if each.start_offset is not None]
     held = ", ".join(f"{name}-{partition}" for name, partition in places[:8]) or "none yet"
     more = f" and {len(places) - 8} more" if len(places) > 8 else ""  # noqa: PLR2004 - as above
     name = f" ({transaction.transactional_id})" if transaction.transactional_id else ""
     owner = "a writer of this log" if transaction.own else "another producer"
+    age = "" if age_ms is None else f" for {age_ms // 1000} s"
     text = (
         f"a transaction of {owner}{name}, producer id {transaction.producer_id}, epoch {transaction.producer_epoch}, "
-        f"is open for {age_ms // 1000} s. Readers wait before its first record in these partitions: {held}{more}"
+        f"is open{age}. Readers wait before its first record in these partitions: {held}{more}"
     )
-    if transaction.hangs(now_ms):
-        problem, severity = Problem.HANGING_TRANSACTION, Severity.ERROR
-        text += ". No coordinator lists it, so it never ends by itself"
+    if transaction.orphaned:
+        problem, severity = Problem.HANGING_TRANSACTION, Severity.WARNING
+        limit = "transaction.max.timeout.ms"
+        if transaction.timeout_ms is not None:
+            limit += f" ({transaction.timeout_ms // 1000} s)"
+        text += (
+            f". No coordinator lists it, and its age is not known. If it stays open for longer than {limit}, it "
+            f"never ends by itself. Check that this user may describe all transactional ids"
+        )
     else:
         problem = Problem.OPEN_TRANSACTION
         severity = Severity.WARNING if transaction.is_overdue(now_ms) else Severity.INFO
     load = _whole_load(topic, transaction)
-    if load is not None and problem is Problem.OPEN_TRANSACTION:
+    if load is not None:
         problem = Problem.UNDECIDED_LOAD
     details: dict[str, object] = {
         "producer_id": transaction.producer_id,
@@ -110,6 +132,7 @@ def transaction_finding(topic: str, transaction: OpenTransaction, now_ms: int) -
         "transactional_id": transaction.transactional_id or None,
         "coordinator": transaction.coordinator,
         "own": transaction.own,
+        "load": load,
         "age_ms": age_ms,
         "since_ms": transaction.since_ms,
         "timeout_ms": transaction.timeout_ms,
@@ -131,7 +154,7 @@ def _whole_load(topic: str, transaction: OpenTransaction) -> str | None:
 def _fix(topic: str, transaction: OpenTransaction, load: str | None, places: Sequence[tuple[str, int]]) -> str:
     if load is not None:
         return f"if the load does not run any more: spark-cas abort {load} LOG"
-    if transaction.own and not transaction.orphaned:
+    if transaction.own:
         return "spark-cas doctor LOG --abort"
     exact = f"--producer-id {transaction.producer_id} --producer-epoch {transaction.producer_epoch}"
     for name, partition in places:
@@ -166,7 +189,7 @@ def _of_bounds(log: Backend) -> Iterator[Finding]:
 def _of_locks(log: Backend, now_ms: int) -> Iterator[Finding]:
     for lock in log.load_locks().held:
         ended = _has_ended(lock, now_ms)
-        state = "Its process has ended" if running_process.is_running(lock.process) is False else "It holds it"
+        state = _PROCESS_STATES[running_process.is_running(lock.process)]
         yield Finding(
             Problem.LOAD_LOCK,
             Severity.WARNING if ended else Severity.INFO,
@@ -187,6 +210,9 @@ def _has_ended(lock: LoadLock, now_ms: int) -> bool:
 def _of_jobs(log: Backend, now_ms: int) -> Iterator[Finding]:
     kept_ms = log.ledger_kept_ms()
     for each in job_states(log):
+        if each.error is not None:
+            yield _unreadable(log, f"job {each.job}", each.error)
+            continue
         if each.state is State.COMPLETE:
             continue
         active_ms = max(each.planned_at_ms, each.newest_chunk_ms or 0)

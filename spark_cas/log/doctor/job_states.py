@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from spark_cas.core.errors import UndecidedError
+from spark_cas.core.errors import ChunkDamagedError, ConditionalLogError, FormatError, UndecidedError
 from spark_cas.core.plan import Completion, Plan, Progress
 from spark_cas.log.backend import Backend
 from spark_cas.log.forgetting import is_superseded, plans_by_job
@@ -19,6 +19,8 @@ class State(StrEnum):
     """It runs, or it was interrupted."""
     UNDECIDED = "undecided"
     """Its newest rows are neither committed nor aborted."""
+    UNREADABLE = "unreadable"
+    """An entry or a chunk of it is damaged."""
     STREAM = "stream"
     """A stream is never complete."""
 
@@ -50,17 +52,25 @@ class JobState:
     completed_at_ms: int | None
     has_load_lock: bool
     atomic: bool
+    error: ConditionalLogError | None = None
+    """Why the job is unreadable."""
 
 
 def job_states(log: Backend) -> Iterator[JobState]:
     """Yield the state of each job, sorted by name.
 
+    A damaged job is unreadable, and the other jobs follow.
+
     Raises:
-        FormatError, StorageError, LogNotFoundError, ChunkDamagedError.
+        FormatError, StorageError, LogNotFoundError.
     """
     locked = {each.job for each in log.load_locks().held}
     for job, plans in plans_by_job(log).items():
-        yield _state_of(log, job, plans, has_lock=not locked.isdisjoint({job, *(each.job for each in plans)}))
+        has_lock = not locked.isdisjoint({job, *(each.job for each in plans)})
+        try:
+            yield _state_of(log, job, plans, has_lock=has_lock)
+        except (FormatError, ChunkDamagedError) as error:
+            yield _unreadable(job, plans, error, has_lock=has_lock)
 
 
 def _state_of(log: Backend, job: str, plans: list[Plan], *, has_lock: bool) -> JobState:
@@ -96,6 +106,12 @@ def _state_of(log: Backend, job: str, plans: list[Plan], *, has_lock: bool) -> J
         has_lock,
         any(each.whole for each in plans),
     )
+
+
+def _unreadable(job: str, plans: list[Plan], error: ConditionalLogError, *, has_lock: bool) -> JobState:
+    planned_at_ms = min(each.pinned_at_ms for each in plans)
+    atomic = any(each.whole for each in plans)
+    return JobState(job, State.UNREADABLE, 0, (), planned_at_ms, None, None, has_lock, atomic, error)
 
 
 def _state(plans: list[Plan], open_plans: list[Plan], *, undecided: bool) -> State:

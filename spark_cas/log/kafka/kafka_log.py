@@ -24,7 +24,7 @@ from spark_cas.core.outcome import Outcome, Refusal
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.log import clock, timing
+from spark_cas.log import timing
 from spark_cas.log.backend import Backend, Preflight
 from spark_cas.log.deadline import Wait, within
 from spark_cas.log.kafka.accelerators import connections, librdkafka
@@ -133,17 +133,28 @@ class KafkaLog(KafkaRegistry, Backend):
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
         return diagnosis.transactions_of(self._admin, self.spec)
 
-    def abort_transaction(self, transaction: OpenTransaction, partition: int | None = None) -> None:
-        if not transaction.orphaned:
-            fence(self.spec, [transaction.transactional_id])
-        elif partition is not None and transaction.hangs(clock.now_ms()):
+    def abort_transaction(
+        self, transaction: OpenTransaction, partition: int | None = None, watched_ms: int = 0
+    ) -> None:
+        if transaction.orphaned:
+            needed_ms = transaction.watch_ms()
+            if partition is None or watched_ms < needed_ms:
+                raise OptionError(
+                    f"no coordinator lists the transaction of producer {transaction.producer_id}, but it was seen "
+                    f"for less than {needed_ms // 1000} s. Its coordinator may still end it. Nothing was changed."
+                )
+            diagnosis.require_coordinators(self._admin)
+        if partition is not None and not any(
+            each.is_same(transaction, self.topic, partition) for each in self.open_transactions()
+        ):
+            raise OptionError(
+                f"the transaction of producer {transaction.producer_id} changed meanwhile. Nothing was changed. Run "
+                f"spark-cas doctor, and check whether its producer still runs."
+            )
+        if transaction.orphaned and partition is not None:
             write_abort_marker(self.spec, transaction, partition)
         else:
-            raise OptionError(
-                f"no coordinator lists the transaction of producer {transaction.producer_id}, but it is younger than "
-                f"transaction.max.timeout.ms. Its coordinator may still end it, and this user may not describe it. "
-                f"Nothing was changed. Wait, then try again."
-            )
+            fence(self.spec, [transaction.transactional_id])
 
     def ledger_kept_ms(self) -> int | None:
         return diagnosis.ledger_kept_ms(self._admin)

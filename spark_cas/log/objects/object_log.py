@@ -8,6 +8,7 @@ import pyarrow as pa
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import (
+    AccessDeniedError,
     FormatError,
     LogNotFoundError,
     LogNotSharedError,
@@ -110,7 +111,7 @@ class ObjectLog(ObjectRegistry, Backend):
         except StoreUnsafeError as error:
             fix = "use a store that honours conditional puts"
             return (Finding(Problem.STORE_UNSAFE, Severity.ERROR, where, error.message, fix),)
-        except StorageError as error:
+        except AccessDeniedError as error:
             # A reader lacks the right to put objects.
             return (Finding(Problem.STORE_UNPROBED, Severity.INFO, where, error.message, "grant the right to put"),)
         return ()

@@ -5,7 +5,7 @@ from confluent_kafka.admin import NewTopic
 
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.clients import SECONDS, admin_of, create_topic, leader_of
-from tests.kafka.test_examining import Place
+from tests.kafka.open_transactions import Place
 from tests.support.planted_problems import only
 from tools.kafka_broker.waiting import wait_until
 
@@ -30,5 +30,5 @@ def test_missing_broker_is_found(cluster):
     finally:
         cluster.node(2).restart()
     [found] = [each for each in lagging.problems["REPLICAS_OUT_OF_SYNC"] if each["subject"] == f"topic {strict}"]
-    assert (lagging.code, found["severity"]) == (7, "error")
+    assert (lagging.code, found["severity"]) == (9, "error")
     assert only(leaderless.problems["NO_LEADER"])["details"]["partitions"] == [1]

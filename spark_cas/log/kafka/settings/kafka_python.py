@@ -1,12 +1,13 @@
 """Translate the settings of librdkafka to those of kafka-python, which has the requests of KIP-664."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from spark_cas.core.errors import OptionError
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_BEARER = "OAUTHBEARER"
 _UNSUPPORTED = {
     "ssl.keystore.location": "a key store of type PKCS12",
     "ssl.certificate.pem": "a client certificate as text",
@@ -41,9 +42,12 @@ def kafka_python_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
     mechanism = str(values.get("sasl.mechanism", ""))
+    if mechanism == _BEARER and "oauth_cb" in values:
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": _token_provider(values["oauth_cb"])}
     if mechanism not in _MECHANISMS:
+        supported = f"{', '.join(_MECHANISMS)}, and {_BEARER} with tokenProvider"
         raise OptionError(
-            f"the requests for transactions support kafka.sasl.mechanism {', '.join(_MECHANISMS)}, not "
+            f"the requests for transactions support kafka.sasl.mechanism {supported}, not "
             f"{mechanism or 'none'}. Use a user with one of these, or kafka-transactions.sh."
         )
     return {
@@ -51,6 +55,20 @@ def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
         "sasl_plain_username": values.get("sasl.username"),
         "sasl_plain_password": values.get("sasl.password"),
     }
+
+
+def _token_provider(token_of: Callable[[str], tuple[str, float, str, dict[str, str]]]) -> object:
+    """Return kafka-python's token provider for an ``oauth_cb`` of librdkafka."""
+    from kafka.net.sasl.oauth import AbstractTokenProvider  # noqa: PLC0415 - kafka-python is optional
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return token_of("")[0]
+
+        def extensions(self) -> dict[str, str]:
+            return token_of("")[3]
+
+    return Provider()
 
 
 def _context(values: Mapping[str, Any]) -> ssl.SSLContext:

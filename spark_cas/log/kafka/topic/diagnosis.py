@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 from confluent_kafka.admin import TopicDescription
 
-from spark_cas.core.errors import LogNotFoundError
+from spark_cas.core.errors import LogNotFoundError, OptionError
 from spark_cas.core.finding import Finding, Problem, Severity
 from spark_cas.core.open_transaction import OpenTransaction
-from spark_cas.log import clock
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.error_text import NotPermittedError
@@ -24,9 +23,9 @@ from spark_cas.log.kafka.topic.weak_settings import (
     replica_findings,
     transaction_findings,
 )
-from spark_cas.log.timing import LONGEST_TRANSACTION_MS
 
-_INTERNAL = ("__transaction_state", "__consumer_offsets")
+_TRANSACTIONS = "__transaction_state"
+_INTERNAL = (_TRANSACTIONS, "__consumer_offsets")
 
 
 def cluster_findings(admin: Admin, spec: KafkaSpec) -> Iterator[Finding]:
@@ -71,8 +70,23 @@ def transactions_of(admin: Admin, spec: KafkaSpec) -> tuple[OpenTransaction, ...
             continue
         led[topic] = [each.id for each in partitions if leader_of(each) >= 0]
     limits = [broker_settings(admin, broker).get("transaction.max.timeout.ms") for broker in _alive(admin)]
-    longest_ms = max((int(each) for each in limits if each is not None), default=LONGEST_TRANSACTION_MS)
-    return open_transactions(spec, led, longest_ms, clock.now_ms())
+    known = [int(each) for each in limits if each is not None]
+    return open_transactions(spec, led, max(known) if known and len(known) == len(limits) else None)
+
+
+def require_coordinators(admin: Admin) -> None:
+    """Raise OptionError if a transaction may be missing from the list because its coordinator is not available."""
+    try:
+        partitions = describe(admin, _TRANSACTIONS).partitions
+    except NotPermittedError:
+        problem = f"this user may not describe the topic {_TRANSACTIONS}. Grant the ACL Describe on it"
+    else:
+        if all(leader_of(each) >= 0 for each in partitions):
+            return
+        problem = f"a partition of {_TRANSACTIONS} has no leader. Start its brokers"
+    raise OptionError(
+        f"the coordinator of the transaction may be unavailable: {problem}, then try again. Nothing was changed."
+    )
 
 
 def _topic_findings(admin: Admin, spec: KafkaSpec, topic: str) -> Iterator[Finding]:
@@ -103,5 +117,5 @@ def _unreadable(subject: str, right: str) -> Finding:
 
 
 def _alive(admin: Admin) -> list[int]:
-    metadata = ask(admin, lambda: admin.client.list_topics(timeout=admin.request_seconds), "looking for the brokers")
+    metadata = ask(admin, lambda: admin.client.list_topics(timeout=admin.request_seconds), "listing the brokers")
     return sorted(metadata.brokers)

@@ -7,9 +7,10 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from dataclasses import replace
+from typing import NamedTuple, Protocol
 
-from spark_cas.core.errors import OptionError, StorageError
+from spark_cas.core.errors import OptionError, StorageError, UnknownOutcomeError
 from spark_cas.core.open_transaction import HeldPartition, OpenTransaction
 from spark_cas.log.kafka.client.configuration import settings_of
 from spark_cas.log.kafka.settings.client_settings import Client
@@ -18,7 +19,9 @@ from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 # ruff: noqa: PLC0415 - kafka-python is optional
 
-_OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+_ONGOING = "Ongoing"
+_OPEN_STATES = (_ONGOING, "PrepareCommit", "PrepareAbort")
+_UNCHANGED = "Nothing was changed."
 
 
 class _Place(Protocol):
@@ -29,7 +32,6 @@ class _Place(Protocol):
 class _ProducerState(Protocol):
     producer_id: int
     producer_epoch: int
-    last_timestamp: int
     coordinator_epoch: int
     current_transaction_start_offset: int
 
@@ -53,6 +55,15 @@ class _Description(Protocol):
     topic_partitions: Iterable[_Place]
 
 
+class _Abort(NamedTuple):
+    """The marker of an aborted transaction. kafka-python exports no class for it."""
+
+    topic_partition: _Place
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+
+
 class _Requests(Protocol):
     """The methods of kafka-python's admin client that this module uses."""
 
@@ -63,94 +74,128 @@ class _Requests(Protocol):
 
 
 def open_transactions(
-    spec: KafkaSpec, led: Mapping[str, Sequence[int]], longest_ms: int, now_ms: int
+    spec: KafkaSpec, led: Mapping[str, Sequence[int]], longest_ms: int | None
 ) -> tuple[OpenTransaction, ...]:
     """Return the open transactions with records in some partitions, and those of the log's own writers.
 
     Args:
         spec: The log.
         led: The partitions that have a leader, by topic.
-        longest_ms: The longest timeout of a transaction that the brokers accept, in milliseconds.
-        now_ms: The current time in milliseconds since 1970.
+        longest_ms: The longest timeout of a transaction that the brokers accept, in milliseconds; None if not known.
 
     Raises:
         OptionError: kafka-python is not installed, or does not support a setting of the connection.
         StorageError: The brokers did not answer, or a right is missing.
     """
-    with _client(spec, "looking for open transactions") as client:
-        held = _held(client, led)
-        listed = _listed(client, spec, {each for each, _ in held})
-        # One that ended between the two requests is not listed either. Timestamps do not show that: the producers set
-        # them.
-        still = (
-            _held(client, led)
-            if {each for each, _ in held} - {each.producer_id for each in listed.values()}
-            else held
-        )
-    by_id = {each.producer_id: (name, each) for name, each in listed.items()}
-    result = []
-    for (producer_id, epoch), states in held.items():
-        name, described = by_id.pop(producer_id, ("", None))
-        open_now = {each for each, _ in still.get((producer_id, epoch), ())}
-        places = tuple(each for each, _ in states if each in open_now)
-        if not places:
-            continue
-        appended_ms = min(each for _, each in states)
-        named = set() if described is None else {(at.topic, at.partition) for at in described.topic_partitions}
-        orphaned = any((each.topic, each.partition) not in named for each in places)
-        began_ms = -1 if described is None or orphaned else described.transaction_start_time_ms
-        result.append(
-            OpenTransaction(
-                producer_id,
-                epoch,
-                name,
-                own=_is_own(spec, name),
-                coordinator=None if described is None else described.coordinator_id,
-                partitions=places,
-                since_ms=began_ms if began_ms >= 0 else appended_ms,
-                timeout_ms=longest_ms if described is None else described.transaction_timeout_ms,
-                orphaned=orphaned,
-            )
-        )
-    for name, each in by_id.values():
-        # A writer of the log without a record in the partitions, such as one that only commits ledger entries.
-        places = tuple(HeldPartition(at.topic, at.partition, None) for at in each.topic_partitions)
-        began_ms = each.transaction_start_time_ms
-        result.append(
-            OpenTransaction(
-                each.producer_id,
-                each.producer_epoch,
-                name,
-                own=_is_own(spec, name),
-                coordinator=each.coordinator_id,
-                partitions=tuple(sorted(places, key=lambda place: (place.topic, place.partition))),
-                since_ms=began_ms if began_ms >= 0 else now_ms,
-                timeout_ms=each.transaction_timeout_ms,
-            )
-        )
-    return tuple(sorted(result, key=lambda each: each.since_ms))
+    with _client(spec, "listing open transactions", _UNCHANGED) as client:
+        result = _listed_once(client, spec, led, longest_ms)
+        if any(each.orphaned for each in result):
+            # One that ended between the requests is not listed either. So is one whose coordinator has written the
+            # marker to that partition. In both cases, the second list does not have the same first record.
+            first = {place for each in result if each.orphaned for place in _places(each)}
+            second = _listed_once(client, spec, led, longest_ms)
+            result = [each for each in second if not each.orphaned]
+            for each in second:
+                kept = tuple(place for *ids, place in _places(each) if (*ids, place) in first)
+                if each.orphaned and kept:
+                    result.append(replace(each, partitions=kept))
+    return tuple(sorted(result, key=lambda each: each.since_ms or 0))
 
 
 def write_abort_marker(spec: KafkaSpec, transaction: OpenTransaction, partition: int) -> None:
     """Write an abort marker for a hanging transaction to a partition of the log.
 
-    The leader rejects it unless the producer has exactly this epoch.
+    The leader rejects it if the producer has a newer epoch there.
 
     Raises:
         OptionError, StorageError: As `open_transactions`.
+        UnknownOutcomeError: The brokers did not confirm the marker.
     """
-    held = next(each for each in transaction.partitions if (each.topic, each.partition) == (spec.topic, partition))
-    epochs = transaction.producer_id, transaction.producer_epoch, max(0, held.coordinator_epoch)
-    with _client(spec, "aborting a transaction") as client:
+    existing = transaction.at(spec.topic, partition)
+    epoch = 0 if existing is None else max(0, existing.coordinator_epoch)
+    unknown = "The marker may have been written. Run spark-cas doctor to see whether the transaction is still open."
+    with _client(spec, "aborting a transaction", unknown) as client:
         from kafka import TopicPartition
-        from kafka.admin._transactions import AbortTransactionSpec
 
-        client.abort_transaction(AbortTransactionSpec(TopicPartition(spec.topic, partition), *epochs))
+        at = TopicPartition(spec.topic, partition)
+        client.abort_transaction(_Abort(at, transaction.producer_id, transaction.producer_epoch, epoch))
+
+
+def _listed_once(
+    client: _Requests, spec: KafkaSpec, led: Mapping[str, Sequence[int]], longest_ms: int | None
+) -> list[OpenTransaction]:
+    open_by_producer = _open_by_producer(client, led)
+    listed = _listed(client, spec, {each for each, _ in open_by_producer})
+    by_id = {each.producer_id: (name, each) for name, each in listed.items()}
+    result = []
+    # A coordinator knows the newest epoch of a producer only. An older one is a transaction that it has lost.
+    for (producer_id, epoch), places in sorted(open_by_producer.items(), reverse=True):
+        known: list[HeldPartition] = []
+        if producer_id in by_id and _is_of_epoch(by_id[producer_id][1], epoch):
+            name, described = by_id[producer_id]
+            named = {(at.topic, at.partition) for at in described.topic_partitions}
+            known = [each for each in places if (each.topic, each.partition) in named]
+            if known:
+                result.append(_known(spec, name, described, epoch, known))
+                del by_id[producer_id]
+        unknown = tuple(each for each in places if each not in known)
+        if unknown:
+            result.append(
+                OpenTransaction(
+                    producer_id,
+                    epoch,
+                    "",
+                    own=False,
+                    coordinator=None,
+                    partitions=unknown,
+                    since_ms=None,
+                    timeout_ms=longest_ms,
+                    orphaned=True,
+                )
+            )
+    for name, each in by_id.values():
+        if _is_own(spec, name):
+            # It has no record in the partitions, such as a transaction that only commits ledger entries.
+            own = [HeldPartition(at.topic, at.partition, None) for at in each.topic_partitions]
+            own.sort(key=lambda place: (place.topic, place.partition))
+            result.append(_known(spec, name, each, each.producer_epoch, own))
+    return result
+
+
+def _known(
+    spec: KafkaSpec, name: str, described: _Description, epoch: int, places: Sequence[HeldPartition]
+) -> OpenTransaction:
+    """Return a transaction that its coordinator lists."""
+    began_ms = described.transaction_start_time_ms
+    return OpenTransaction(
+        described.producer_id,
+        epoch,
+        name,
+        own=_is_own(spec, name),
+        coordinator=described.coordinator_id,
+        partitions=tuple(places),
+        since_ms=began_ms if began_ms >= 0 else None,
+        timeout_ms=described.transaction_timeout_ms,
+    )
+
+
+def _is_of_epoch(described: _Description, epoch: int) -> bool:
+    """Return whether a coordinator describes the transaction of this epoch.
+
+    When a transaction ends, its coordinator may have increased the epoch already (KIP-890).
+    """
+    ends = described.state != _ONGOING
+    return described.producer_epoch == epoch or (ends and described.producer_epoch == epoch + 1)
+
+
+def _places(transaction: OpenTransaction) -> Iterator[tuple[int, int, HeldPartition]]:
+    for each in transaction.partitions:
+        yield transaction.producer_id, transaction.producer_epoch, each
 
 
 @contextmanager
-def _client(spec: KafkaSpec, doing: str) -> Iterator[_Requests]:
-    """Open kafka-python's admin client, and translate its errors."""
+def _client(spec: KafkaSpec, doing: str, outcome: str) -> Iterator[_Requests]:
+    """Open kafka-python's admin client, and translate its errors. The outcome is that of a failed request."""
     try:
         from kafka import KafkaAdminClient
         from kafka.errors import AuthorizationError, KafkaError
@@ -161,9 +206,13 @@ def _client(spec: KafkaSpec, doing: str) -> Iterator[_Requests]:
         ) from None
     settings = kafka_python_settings(settings_of(spec, Client.ADMIN))
     # At the level DEBUG it logs its settings, and with them the password.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("kafka")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    connected = False
     try:
         client = KafkaAdminClient(**settings)
+        connected = True
         try:
             yield client
         finally:
@@ -175,27 +224,30 @@ def _client(spec: KafkaSpec, doing: str) -> Iterator[_Requests]:
         ) from None
     except (KafkaError, OSError, ValueError) as error:
         # Without the text of the error, which may contain settings.
-        raise StorageError(
-            f"{doing}: the brokers did not answer as they should ({type(error).__name__}). Nothing was changed. "
-            f"Check that they are well and at least Kafka 3.0, then try again."
+        kind = UnknownOutcomeError if connected and outcome != _UNCHANGED else StorageError
+        raise kind(
+            f"{doing}: the brokers rejected the request or did not answer ({type(error).__name__}). "
+            f"{outcome if connected else _UNCHANGED} Check that all brokers run, with Kafka 3.0 or newer."
         ) from None
+    finally:
+        logger.setLevel(level)
 
 
-def _held(
+def _open_by_producer(
     client: _Requests, led: Mapping[str, Sequence[int]]
-) -> dict[tuple[int, int], list[tuple[HeldPartition, int]]]:
-    """Return the partitions of open transactions by producer id and epoch, each with the time of the last append."""
+) -> dict[tuple[int, int], list[HeldPartition]]:
+    """Return the partitions of open transactions by producer id and epoch."""
     from kafka import TopicPartition
 
     ats = [TopicPartition(topic, partition) for topic, partitions in led.items() for partition in partitions]
-    result: dict[tuple[int, int], list[tuple[HeldPartition, int]]] = defaultdict(list)
+    result: dict[tuple[int, int], list[HeldPartition]] = defaultdict(list)
     described = client.describe_producers(ats)
     for at in sorted(described, key=lambda each: (each.topic, each.partition)):
         for each in described[at].active_producers:
             if each.current_transaction_start_offset >= 0:
                 start = each.current_transaction_start_offset
                 place = HeldPartition(at.topic, at.partition, start, each.coordinator_epoch)
-                result[each.producer_id, each.producer_epoch].append((place, each.last_timestamp))
+                result[each.producer_id, each.producer_epoch].append(place)
     return result
 
 

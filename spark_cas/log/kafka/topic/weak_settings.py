@@ -17,7 +17,7 @@ _RESTART = "in server.properties of each broker, and restart the brokers one aft
 def replica_findings(description: TopicDescription, settings: TopicSettings | None) -> Iterator[Finding]:
     """Yield findings on the leaders and the replicas of a topic."""
     name = description.name
-    needed = 1 if settings is None else settings.min_insync_replicas
+    needed = None if settings is None else settings.min_insync_replicas
     leaderless = [each for each in description.partitions if leader_of(each) < 0]
     if leaderless:
         yield Finding(
@@ -29,15 +29,17 @@ def replica_findings(description: TopicDescription, settings: TopicSettings | No
             {"partitions": [each.id for each in leaderless]},
         )
     lagging = [each for each in description.partitions if leader_of(each) >= 0 and len(each.isr) < len(each.replicas)]
-    refused = [each for each in lagging if len(each.isr) < needed]
+    refused = [each for each in lagging if needed is not None and len(each.isr) < needed]
     if lagging:
+        limit = f"min.insync.replicas is {needed}"
         consequence = "no append is acknowledged" if refused else "a failure of another broker may block appends"
+        if needed is None:
+            limit, consequence = "min.insync.replicas is not known", "appends may be blocked"
         yield Finding(
             Problem.REPLICAS_OUT_OF_SYNC,
             Severity.ERROR if refused else Severity.WARNING,
             f"topic {name}",
-            f"{_named(refused or lagging)} has replicas that are not in sync, and min.insync.replicas is {needed}: "
-            f"{consequence}",
+            f"{_named(refused or lagging)} has replicas that are not in sync, and {limit}: {consequence}",
             "start the missing brokers, and wait until their replicas are in sync",
             {"partitions": [each.id for each in lagging]},
         )
