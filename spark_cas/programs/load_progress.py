@@ -23,7 +23,7 @@ from spark_cas.spark.jvm import java_context
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_READ_TIMEOUT_MS = 1000
+READ_TIMEOUT_MS = 1000
 """Deadline of a ledger read in milliseconds. If it passes, the previous row count is shown."""
 _QUIET_SECONDS = 5
 """Time in seconds before a wait is shown. Shorter waits are normal."""
@@ -145,7 +145,7 @@ class LedgerWatch:
     def rows(self) -> int:
         """Return the rows of the job in all partitions. If the log is unavailable, return the last known count."""
         try:
-            with within(_READ_TIMEOUT_MS / 1000):
+            with within(READ_TIMEOUT_MS / 1000):
                 self._read()
         except StorageError:
             pass
@@ -169,7 +169,7 @@ class LedgerWatch:
 
     def _read(self) -> None:
         if self._log is None:
-            self._log = open_log(with_short_timeout(self._spec, _READ_TIMEOUT_MS))
+            self._log = open_log(with_short_timeout(self._spec, READ_TIMEOUT_MS))
         self._find_blocking_job(self._log)
         earlier = self._switch_plan(self._log)
         for partition in range(self._log.layout().partitions):

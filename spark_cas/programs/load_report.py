@@ -18,9 +18,7 @@ from spark_cas.log.load.planning import job_results, require_same_log
 from spark_cas.log.load.removed_rows import removed_rows
 from spark_cas.log.open import AnySpec, open_log, with_short_timeout
 from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of
-
-_READ_TIMEOUT_MS = 5000
-"""Deadline in milliseconds. A stopped writer may leave a transaction open, and the report does not wait for it."""
+from spark_cas.programs.load_progress import READ_TIMEOUT_MS
 
 _FIELDS: Mapping[type, Sequence[str]] = {
     Progress: ("partition", "rows", "base_offset", "end_offset", "chunks", "complete"),
@@ -265,7 +263,8 @@ def failed_report(
 def rows_now(spec: AnySpec, job: str) -> JobRows | None:
     """Return the rows of a job in the log, complete or not; None if the log does not report them within 5 s."""
     try:
-        with open_log(with_short_timeout(spec, _READ_TIMEOUT_MS)) as log:
+        # A stopped writer may leave a transaction open, and the report does not wait for it.
+        with open_log(with_short_timeout(spec, 5 * READ_TIMEOUT_MS)) as log:
             rows = complete_rows(log, job)
             if rows is not None:
                 return rows
