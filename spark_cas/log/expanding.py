@@ -7,6 +7,7 @@ the layout with the thresholds. If any step is interrupted, the same call resume
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from spark_cas.core.errors import LayoutChangedError, OptionError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
@@ -22,7 +23,7 @@ def expand_log(log: Backend, partitions: int, *, dry_run: bool = False) -> Layou
     Args:
         log: The log.
         partitions: The new partition count.
-        dry_run: Whether to change nothing after the checks, and return the layout that the expansion would give.
+        dry_run: Whether to change nothing after the checks, and return the present layout with the new count.
 
     Raises:
         OptionError: The log already has that many partitions, or the count is above the limit. Nothing was begun.
@@ -46,7 +47,7 @@ def expand_log(log: Backend, partitions: int, *, dry_run: bool = False) -> Layou
             )
         log.check_partitions_may_be_added(partitions)
         if dry_run:
-            return Layout(layout.log_id, layout.epoch + 1, partitions)
+            return replace(layout, partitions=partitions)
         intent = log.begin_expansion(layout, partitions)
     finished = _finished(log, intent)
     if intent.partitions != partitions:
@@ -60,7 +61,7 @@ def expand_log(log: Backend, partitions: int, *, dry_run: bool = False) -> Layou
             f"to {intent.partitions} first, then further."
         )
     if dry_run:
-        return Layout(layout.log_id, intent.epoch, partitions)
+        return replace(layout, partitions=partitions)
     if not finished:
         # A finished expansion may already have writers of the new layout.
         thresholds = tuple(log.end_partition(each, intent) for each in range(intent.before))

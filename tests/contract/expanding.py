@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -52,7 +53,7 @@ class ExpandContract(ContractBase):
         would_be = expand_log(backend, 5, dry_run=True)
         assert (backend.layout(), backend.layouts().pending) == (before, None)
         layout = expand_log(backend, 5)
-        assert layout == would_be
+        assert would_be == replace(before, partitions=5)
         assert (layout.log_id, layout.partitions) == (before.log_id, 5)
         assert layout.epoch > before.epoch
         with self.reopen(backend) as other:

@@ -174,4 +174,4 @@ def test_the_program_says_what_differs(spark, tmp_path, path, capsys):
     (chunk, *_) = sorted(Path(path).glob("partition=*/*.parquet"))
     chunk.write_bytes(b"")
     code, result, _ = run()
-    assert (code, result["status"], result["error"]) == (8, "failed", "CHUNK_DAMAGED")
+    assert (code, result["status"], result["error"]) == (6, "failed", "CHUNK_DAMAGED")

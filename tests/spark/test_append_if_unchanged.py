@@ -179,7 +179,7 @@ def test_unsupported_call_is_rejected(spark, path, log):
         append_if_unchanged(given, {"path": path, "atomic": "false"})
     with pytest.raises(OptionError, match="decides on option compare itself"):
         append_if_unchanged(given, {"path": path, "compare": "key"})
-    with pytest.raises(OptionError, match="takes by='key'"):
+    with pytest.raises(OptionError, match="only by='key'"):
         append_if_unchanged(given, path, by="partition")  # type: ignore[arg-type]
 
 

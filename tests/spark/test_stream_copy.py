@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from spark_cas import open_log
+from spark_cas import error_from_text, open_log
 from spark_cas.options.parse import parse_read_stream
 from spark_cas.programs.stream_copy import lag_of, main, parse_arguments, reading_options
 from tests.kafka.clients import create_topic
@@ -114,7 +114,10 @@ def check_unreadable(address, code, shown, result):
     assert message.startswith(f"[UNREADABLE_RECORD] partition 0 of topic {address.split('/')[3]}: ")
     assert "offset 1 " in message
     assert "SQLSTATE" not in message
-    assert f"error: {message}\n" in shown
+    error = error_from_text(message)
+    assert error is not None
+    assert (error.partition, error.offset) == (0, 1)
+    assert f"error: [UNREADABLE_RECORD] {error.message}\n" in shown
 
 
 @pytest.mark.spark

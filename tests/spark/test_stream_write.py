@@ -243,7 +243,7 @@ def test_rejections_name_the_fix(source, checkpoint, path, spark):
         run(routed, checkpoint, **options, batchId=1)
     with pytest.raises(OptionError, match="orderBy must be one or more of key, timestamp, value"):
         run(routed, checkpoint, **options, orderBy="offset")
-    with pytest.raises(OptionError, match="Spark sorts no stream"):
+    with pytest.raises(OptionError, match="cannot sort a stream"):
         route(source.stream(), options, order_by=["value"])
     with pytest.raises(BatchTooLargeError, match=r"Add the option orderBy"):
         run(routed, checkpoint, **options)
