@@ -46,8 +46,10 @@ def expand(arguments: argparse.Namespace) -> None:
         layout = expand_log(log, arguments.partitions, dry_run=arguments.dry_run)
         if log.tombstones_kept_ms() is not None:
             print(_COMPACTED, file=sys.stderr)
-    change = "would have" if arguments.dry_run else "now has"
-    print(f"{log.topic} {change} {layout.partitions} partitions, layout epoch {layout.epoch}")
+    if arguments.dry_run:
+        print(f"{log.topic} would have {layout.partitions} partitions")
+        return
+    print(f"{log.topic} now has {layout.partitions} partitions, layout epoch {layout.epoch}")
 
 
 def abort(arguments: argparse.Namespace) -> None:

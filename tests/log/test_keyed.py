@@ -134,8 +134,8 @@ def test_log_that_became_shorter_is_truncated():
 
     log, faulty = three_and(
         lambda log: Fault("append", 1, When.BEFORE, lambda: void(append_foreign(log, 0, "faster"))),
-        # The first attempt requested the bounds once.
-        lambda log: Fault("bounds", 2, When.BEFORE, lambda: lose_records(log)),
+        # The first two calls are of the plan and of the first attempt.
+        lambda log: Fault("bounds_of", 3, When.BEFORE, lambda: lose_records(log)),
     )
     assert keyed_once(faulty, 1) == Truncated(3, 2)
     assert values_in(log, 0) == ["x", "k"]
