@@ -45,7 +45,7 @@ def test_requested_guarantee_is_reported_with_only_write_access(spark, conf, cap
         assert [each["guarantee"] for each in report["partitions"]] == ["idempotent"]
         assert "exactly once is not available here" in told
         code, report, told = load("--expected-offsets", "none", "--job", "load-1")
-        assert (code, report["status"]) == (1, "failed")
+        assert (code, report["status"]) == (7, "access_denied")
         assert "lacks an ACL" in told
         assert sorted(committed_values(secured.open, topic), key=int) == [f"{at}" for at in range(20)]
 

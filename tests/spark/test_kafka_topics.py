@@ -13,6 +13,7 @@ from pyspark.sql import functions as sf
 
 from spark_cas import append_if_unchanged, error_from_text, open_log, route
 from spark_cas.core.errors import (
+    AccessDeniedError,
     ConflictError,
     InputChangedError,
     LoadInProgressError,
@@ -283,7 +284,7 @@ def test_user_without_the_right_to_write_to_one_topic_appends_nothing(spark, con
         settings = {f"kafka.{name}": value for name, value in sasl().items()}
         options = {**topics.options, "kafka.bootstrap.servers": secured.sasl, "idPrefix": prefix, **settings}
         routed = route(topics.frame(spark, topics="ab"), options)
-        message = refused(StorageError, lambda: save(routed, options))
+        message = refused(AccessDeniedError, lambda: save(routed, options))
         assert message.startswith(f"topic {topics.name['b']}: ")
         assert "ACL" in message
         assert [topics.all_values(each) for each in "ab"] == [[], []]
