@@ -82,6 +82,16 @@ def parse_read_stream(options: Mapping[str, str]) -> StreamRequest:
 
 def parse_write(options: Mapping[str, str]) -> WriteRequest:
     """Parse the options of a write; raise OptionError for any that is unknown, malformed or missing."""
+    return _parsed_write(options)[0]
+
+
+def parse_load(options: Mapping[str, str]) -> WriteRequest:
+    """Parse the options of a bulk load, which routes its rows and writes them, as `parse_write`."""
+    request, values = _parsed_write(options)
+    return replace(request, reading=_reading(values))
+
+
+def _parsed_write(options: Mapping[str, str]) -> tuple[WriteRequest, OptionValues]:
     values = OptionValues(options, Scope.WRITE)
     in_batch = "batchid" in values.explicit
     if in_batch and "job" not in values.explicit:
@@ -91,7 +101,7 @@ def parse_write(options: Mapping[str, str]) -> WriteRequest:
     if not in_batch:
         values.log_unused()
         refuse_of_plans(values)
-    return _checked_write(values, stream=in_batch)
+    return _checked_write(values, stream=in_batch), values
 
 
 def parse_write_stream(options: Mapping[str, str]) -> WriteRequest:
@@ -110,8 +120,12 @@ def parse_route(options: Mapping[str, str]) -> WriteRequest:
     """
     values = OptionValues(_without_query_options(options), Scope.WRITE)
     values.log_unused()
-    reading = tuple(sorted((key, value) for key, value in values.explicit.items() if is_for(key, Scope.READ)))
-    return replace(_write_request(values, stream=False), reading=reading)
+    return replace(_write_request(values, stream=False), reading=_reading(values))
+
+
+def _reading(values: OptionValues) -> tuple[tuple[str, str], ...]:
+    """Return the options that a read of the same log takes."""
+    return tuple(sorted((key, value) for key, value in values.explicit.items() if is_for(key, Scope.READ)))
 
 
 def _lock_wait_timeout_ms(values: OptionValues) -> int:

@@ -79,7 +79,7 @@ class WriteRequest:
     report: str | None
     """The file for the result; None for no file."""
     reading: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """The options to read the same log. Only `parse_route` sets them, because they may contain secrets."""
+    """The options to read the same log, for `route`. Other requests have none, because they may contain secrets."""
 
     @property
     def in_one_task(self) -> bool:

@@ -29,7 +29,7 @@ from spark_cas.log.load.planning import fresh_job_name, require_same_kind
 from spark_cas.log.open import is_named, open_log
 from spark_cas.options import report_file
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
-from spark_cas.options.parse import parse_write
+from spark_cas.options.parse import parse_load
 from spark_cas.options.request import WriteRequest
 from spark_cas.programs.arguments import Group, LoadRequest, add_input, add_log, add_rows, load_request, parser_of
 from spark_cas.programs.errors import ExitCode, RowCountError, UsageError
@@ -278,7 +278,7 @@ class LoadRun:
         is necessary.
         """
         named = {} if self._request.job is None else {"job": self._request.job}
-        write = parse_write({**self._request.options, **named})
+        write = parse_load({**self._request.options, **named})
         return write if named or write.idempotence != REQUIRED else replace(write, job=self.job)
 
     def _session(self) -> "SparkSession":
