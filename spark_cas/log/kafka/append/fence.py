@@ -71,6 +71,10 @@ class Fences:
         """Check that the brokers can coordinate transactions. Raises NotAvailableError, StorageError."""
         require_coordinators(self._clients.admin)
 
+    def require_token(self) -> None:
+        """Raise OptionError if the clients have no valid token."""
+        self._clients.admin.require_token()
+
     def close(self) -> None:
         """Close all instances."""
         for fence in [*self._with_instance]:
@@ -135,12 +139,13 @@ class Fence:
         self.lost = False
 
     def put_up_patiently(self) -> None:
-        """Call `put_up`, and retry transient errors. Raises StorageError."""
+        """Call `put_up`, and retry transient errors. Raises StorageError, and OptionError without a valid token."""
         wait = Wait(self._spec.patience_seconds, f"claiming partition {self._at.partition} of topic {self._at.topic}")
         while True:
             try:
                 return self.put_up()
             except KafkaException as error:
+                self._fences.require_token()
                 code = error.args[0].code()
                 # FENCED: another writer claimed the partition at the same time.
                 is_retried = passes(code, reached=True) or meaning_of(code) is Meaning.FENCED

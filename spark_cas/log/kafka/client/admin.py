@@ -170,8 +170,7 @@ class Admin:
             # The future keeps its error, and the error keeps this frame: together they would keep the client alive.
             del requested
         self.client.poll(0)
-        if (tokens := self._settings.get("oauth_cb")) is not None:
-            tokens.check()
+        self.require_token()
         if failure.code() in TIMED_OUT:
             message = why_unreachable(self._troubles.codes)
             # librdkafka reports a connection that it closed for a timeout as if the broker had closed it. A refusal
@@ -180,6 +179,11 @@ class Admin:
             silent = self._troubles.silent and message in hidden
             failure = KafkaError(KafkaError._TIMED_OUT if silent else message)  # noqa: SLF001 - as above
         raise KafkaException(failure)
+
+    def require_token(self) -> None:
+        """Raise OptionError if the function that returns the tokens of the clients failed, and there is no token."""
+        if (tokens := self._settings.get("oauth_cb")) is not None:
+            tokens.check()
 
     def reason_of(self, code: int) -> str:
         """Return the reason for a failed request, with the address if no broker was reachable."""
