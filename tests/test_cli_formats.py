@@ -177,7 +177,7 @@ def test_format_writes_the_bytes_of_each_record(log):
 
 
 def completed(*words):
-    """Return what bash suggests for the last word."""
+    """Return the completions of bash for the last word."""
     script = run_cli("completion").out
     program = 'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _spark_cas; printf "%s\\n" "${COMPREPLY[@]}"'
     ended = subprocess.run(

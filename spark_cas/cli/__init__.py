@@ -49,7 +49,7 @@ def command_line() -> CommandLine:
     progress.add_argument("--job", help="only this job")
     jobs = program.add_command("jobs", "List the jobs of a log: state, rows, times and offsets.")
     add_log(jobs)
-    jobs.add_argument("--json", action="store_true", help="one JSON object per line")
+    jobs.add_argument("--json", action="store_true", help=_JSON_LINES)
     _add_doctor(program)
     _add_read(program)
     _add_tail(program)

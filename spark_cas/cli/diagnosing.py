@@ -1,7 +1,6 @@
 """`doctor`: report the problems of a log, and abort open transactions."""
 
 import argparse
-import json
 import shlex
 import sys
 import time
@@ -10,6 +9,7 @@ from dataclasses import asdict, replace
 
 from rich.console import Console
 
+from spark_cas.cli.lines import json_line
 from spark_cas.cli.opening import naming, read_options
 from spark_cas.core.finding import Finding, Severity
 from spark_cas.log import clock, timing
@@ -47,10 +47,8 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
     if arguments.json:
         status = {code: str(severity) for severity, code in _CODES.items()} | {ExitCode.COMPLETE: "ok"}
         environment = {"versions": versions(), "accelerators": accelerated}
-        reported = [asdict(each) for each in findings]
-        print(
-            json.dumps({"log": spec.topic, "status": status[code], "environment": environment, "findings": reported})
-        )
+        report = {"log": spec.topic, "status": status[code], "environment": environment}
+        print(json_line(report | {"findings": [asdict(each) for each in findings]}))
     else:
         _print(spec.topic, findings)
     return code

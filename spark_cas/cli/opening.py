@@ -53,7 +53,7 @@ def read_options(arguments: argparse.Namespace, *, ranged: bool = False) -> Read
 
 
 def _since(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the options of a read that ``--since`` stands for. Raises UsageError."""
+    """Convert ``--since`` to read options. Raises UsageError."""
     text = getattr(arguments, "since", None)
     if text is None:
         return {}

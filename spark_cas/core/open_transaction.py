@@ -46,7 +46,9 @@ class OpenTransaction:
 
     def is_overdue(self, now_ms: int) -> bool:
         """Return whether the transaction is open for longer than its timeout. False if this is not known."""
-        return None not in (self.since_ms, self.timeout_ms) and now_ms - (self.since_ms or 0) > (self.timeout_ms or 0)
+        if self.since_ms is None or self.timeout_ms is None:
+            return False
+        return now_ms - self.since_ms > self.timeout_ms
 
     def watch_ms(self) -> int:
         """Return the time after which an orphaned transaction hangs if it is still open.

@@ -102,7 +102,7 @@ def settled_layouts(log: Backend) -> Layouts:
 
 
 def _layout_known(log: Backend, knows: Callable[[Layout], bool]) -> Layout:
-    """Return the layout. If it lacks what the caller knows, return the recorded one."""
+    """Return the layout. If ``knows`` rejects it because it is too old, return the recorded layout."""
     layout = log.layout()
     return layout if knows(layout) else log.layouts().layout
 

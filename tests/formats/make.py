@@ -51,7 +51,7 @@ def fill(log: Backend) -> None:
 
 
 def facts(log: Backend) -> dict[str, object]:
-    """Return what a reader sees in a log, as JSON values."""
+    """Return the layout, records and registry of a log as JSON values."""
     layouts = log.layouts()
     rows = {
         partition: [

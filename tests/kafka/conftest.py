@@ -2,10 +2,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_cas.cli import diagnosing
+from spark_cas.log.kafka.client import tokens
 from tests.kafka.clients import SECONDS, append, create_topic
 from tests.kafka.open_transactions import Watch
 from tests.kafka.proxy.rig import proxied_broker
 from tests.kafka.secured import secured_broker
+from tests.support import token_provider
 from tools.kafka_broker import KafkaCluster
 from tools.kafka_broker.waiting import wait_until
 
@@ -82,4 +84,22 @@ def watch(monkeypatch):
     """The time that doctor watches a transaction."""
     result = Watch()
     monkeypatch.setattr(diagnosing, "time", result)
+    return result
+
+
+@pytest.fixture
+def provided_tokens(monkeypatch):
+    """The tokens that `token_provider.token` returned in a test.
+
+    Idle clients of other tests call another function.
+    """
+    result = []
+
+    def token():
+        result.append(token_provider.jwt(token_provider.LIFETIME_SECONDS))
+        return result[-1]
+
+    monkeypatch.setattr(tokens, "_OWN", {})
+    monkeypatch.setattr(token_provider, "calls", 0)
+    monkeypatch.setattr(token_provider, "token", token)
     return result

@@ -11,33 +11,17 @@ from spark_cas import append_once, open_log, raise_for_outcome
 from spark_cas.core.errors import OptionError, StorageError
 from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Backend
-from spark_cas.log.kafka.client import tokens
 from tests.kafka.authenticating import SECRETS, WAYS, Authenticating
 from tests.kafka.clients import create_topic
 from tests.support import token_provider
 from tests.support.planted_problems import report_on
 from tests.support.programs import run_cli
-from tests.support.token_provider import LIFETIME_SECONDS, jwt
+from tests.support.token_provider import LIFETIME_SECONDS
 from tests.support.writing import values_in
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.usefixtures("provided_tokens")]
 
 PROVIDER = "token provider"
-
-
-@pytest.fixture(autouse=True)
-def calls(monkeypatch):
-    """The calls of the provider in this test. Idle clients of other tests call another function."""
-    calls: list[tuple[str, float]] = []
-
-    def token():
-        calls.append(jwt(LIFETIME_SECONDS))
-        return calls[-1]
-
-    monkeypatch.setattr(tokens, "_OWN", {})
-    monkeypatch.setattr(token_provider, "calls", 0)
-    monkeypatch.setattr(token_provider, "token", token)
-    return calls
 
 
 def provided_by(secured: Authenticating, function: str) -> dict[str, str]:
@@ -95,7 +79,7 @@ def test_client_without_a_login_is_rejected(authenticating, way):
         open_log(f"kafka://{authenticating.servers[way]}/flights", {**given, "security.protocol": "SSL"}).layout()
 
 
-def test_token_is_refreshed_before_it_expires(authenticating, calls, caplog):
+def test_token_is_refreshed_before_it_expires(authenticating, provided_tokens, caplog):
     """The clients stay open, and the broker closes each connection whose token has expired."""
     address = f"kafka://{authenticating.servers[PROVIDER]}/{create_topic(authenticating.open)}"
     jobs: list[str] = []
@@ -107,7 +91,7 @@ def test_token_is_refreshed_before_it_expires(authenticating, calls, caplog):
             time.sleep(0.5)
         assert values_in(log, 0) == jobs
         lifetimes = (time.monotonic() - begin) / LIFETIME_SECONDS
-        assert 4 <= len(calls) <= 2 * lifetimes + 1, "clients share a token for half of its lifetime"
+        assert 4 <= len(provided_tokens) <= 2 * lifetimes + 1, "clients share a token for half of its lifetime"
     assert_hidden(caplog.text)
 
 

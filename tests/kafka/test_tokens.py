@@ -17,7 +17,9 @@ from spark_cas.log.kafka.settings.client_settings import Client
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.settings.unused import log_ignored
 from tests.support import token_provider
-from tests.support.token_provider import LIFETIME_SECONDS, jwt
+from tests.support.token_provider import LIFETIME_SECONDS
+
+pytestmark = pytest.mark.usefixtures("provided_tokens")
 
 MSK = "b-1.demo.abc123.c2.kafka.eu-west-1.amazonaws.com:9098,b-2.demo.abc123.c2.kafka.eu-west-1.amazonaws.com:9098"
 SERVERLESS = "boot-abc123.c1.kafka-serverless.us-east-2.amazonaws.com:9098"
@@ -26,21 +28,6 @@ IAM = "software.amazon.msk.auth.iam."
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 BEARER = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
 PROVIDER = f"{token_provider.__name__}:token"
-
-
-@pytest.fixture(autouse=True)
-def calls(monkeypatch):
-    """The calls of the provider in this test. Idle clients of other tests call another function."""
-    calls: list[tuple[str, float]] = []
-
-    def token():
-        calls.append(jwt(LIFETIME_SECONDS))
-        return calls[-1]
-
-    monkeypatch.setattr(tokens, "_OWN", {})
-    monkeypatch.setattr(token_provider, "calls", 0)
-    monkeypatch.setattr(token_provider, "token", token)
-    return calls
 
 
 @pytest.fixture
@@ -179,20 +166,20 @@ def test_extensions_of_the_login_are_sent_with_the_token():
     assert token not in repr(spec) + repr(settings_of(spec, Client.PRODUCER))
 
 
-def test_idle_producer_refreshes_its_token_without_a_poll(calls):
+def test_idle_producer_refreshes_its_token_without_a_poll(provided_tokens):
     producer = PlainProducer(
         kafka_spec("127.0.0.1:1", "flights", BEARER, token_provider=PROVIDER), None, idempotent=False
     )
     time.sleep(LIFETIME_SECONDS)
     producer.close()
-    assert len(calls) == 2
+    assert len(provided_tokens) == 2
 
 
-def test_clients_of_a_process_share_a_token(calls):
+def test_clients_of_a_process_share_a_token(provided_tokens):
     spec = kafka_spec(PRIVATE, "flights", BEARER, token_provider=PROVIDER)
     for client in Client:
         settings_of(spec, client)
-    assert len(calls) == 1
+    assert len(provided_tokens) == 1
 
 
 def test_function_that_does_not_return_is_an_error(set_timing):

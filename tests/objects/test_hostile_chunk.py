@@ -64,6 +64,7 @@ def with_repeated(column, rows, size):
 def peak(monkeypatch):
     """Set small limits, and return a function for the peak of Arrow's memory in the test."""
     monkeypatch.setattr(chunk_file, "_MOST_DECODED_BYTES", 16 * MIB)
+    monkeypatch.setattr(chunk_file, "_MOST_ENCODED_BYTES", 8 * MIB)
     monkeypatch.setattr(chunk_file, "_MOST_BATCH_BYTES", 4 * MIB)
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
@@ -95,6 +96,18 @@ def with_headers(rows, headers):
     """Return rows of which the first has a number of null headers."""
     offsets = pa.array([0, *[headers] * rows], pa.int32())
     return records_of(rows, headers=pa.ListArray.from_arrays(offsets, pa.nulls(headers, HEADERS.value_type)))
+
+
+@pytest.mark.parametrize("records", [with_headers(2, 600_000), table_of(["x" * 5 * MIB])], ids=["headers", "value"])
+def test_a_chunk_that_readers_would_reject_is_not_encoded(peak, records):
+    with pytest.raises(RecordTooLargeError):
+        encode(header_of(records.num_rows), records)
+
+
+@pytest.mark.parametrize("records", [with_headers(2, 300_000), table_of(["x" * 3 * MIB])], ids=["headers", "value"])
+def test_a_chunk_just_below_the_limits_is_read(peak, records):
+    data, _ = encode(header_of(records.num_rows), records)
+    assert read_all(data) == records.num_rows
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from spark_cas.core.columns import bytes_of, lengths_of
-from spark_cas.core.errors import ChunkDamagedError, FormatError
+from spark_cas.core.errors import ChunkDamagedError, FormatError, RecordTooLargeError
 from spark_cas.core.plan import Progress
 from spark_cas.core.plan_json import progress_from_fields
 from spark_cas.core.recorded_fields import INVALID_FIELDS, require_types
@@ -108,8 +108,10 @@ def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredCh
         the bytes of the file, and its header with the checksum
 
     Raises:
+        RecordTooLargeError: if readers would reject the chunk because of the memory of its records
         ValueError: if the footer exceeds `HEADER_BYTES`
     """
+    _require_readable(records)
     offsets = pa.array(np.arange(header.base_offset, header.base_offset + records.num_rows, dtype=np.int64))
     table = records.append_column("offset", offsets)
     text = json.dumps(_fields(header), sort_keys=True, separators=(",", ":"))
@@ -139,6 +141,18 @@ def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredCh
     checksum = _checksum_around(data, at)
     data[at : at + len(_BLANK)] = checksum.encode()
     return data, StoredChunk(header, checksum)
+
+
+def _require_readable(records: pa.Table) -> None:
+    """Reject records that fill more memory than a reader allows (`_require_plausible`)."""
+    headers = sum(len(chunk.flatten()) for chunk in records.column("headers").chunks)
+    size = max(records.nbytes, 2 * headers * _HEADER_VALUE_BYTES)
+    if size > _MOST_ENCODED_BYTES:
+        raise RecordTooLargeError(
+            f"a chunk of {records.num_rows} records with {headers} headers fills {size} bytes of memory, and the "
+            f"maximum is {_MOST_ENCODED_BYTES}. None of its records was appended. Use fewer records per chunk, or "
+            f"fewer headers."
+        )
 
 
 def _shrinks(values: pa.ChunkedArray) -> bool:
@@ -221,6 +235,8 @@ _BATCH_ROWS = 8_000
 
 _MOST_DECODED_BYTES = 1024 * 1024 * 1024
 """The maximum memory of a chunk's records. A writer appends at most `MAX_CHUNK_BYTES` of keys, values and headers."""
+_MOST_ENCODED_BYTES = _MOST_DECODED_BYTES // 2
+"""Half of it, because the offsets and the lengths of values that a reader adds need memory too."""
 _MOST_BATCH_BYTES = _MOST_DECODED_BYTES // 4
 _HEADER_VALUE_BYTES = 8
 """Minimum memory of a header's key or value while Arrow reads it. A list of nulls has almost no bytes in a file."""
