@@ -21,7 +21,7 @@ complete -o default -F _spark_cas spark-cas"""
 def show(_: argparse.Namespace) -> None:
     """Print the script. Bash completes other words as file names."""
     # Import here: these modules import this one, or need the log.
-    from spark_cas.cli import command_line
+    from spark_cas.cli.commands import command_line
     from spark_cas.programs.bulk_load import argument_parser
 
     parsers = {**command_line().commands, "load": argument_parser("spark-cas load")}

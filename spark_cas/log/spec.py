@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import unquote, urlsplit
 
+from spark_cas.core.check_name import check_name
 from spark_cas.core.errors import OptionError
-from spark_cas.core.names import check_name
 from spark_cas.log.timing import MILLISECONDS_IN, RETRY_TIMEOUT_MS
 
 CLOUD_SCHEMES = ("s3", "s3a", "az", "adl", "azure", "abfs", "abfss", "gs")

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from spark_cas.core.check_name import check_name
 from spark_cas.core.errors import OptionError
-from spark_cas.core.names import check_name
 from spark_cas.log.kafka.settings.address import kafka_spec
 from spark_cas.log.open import AnySpec, parse_address
 from spark_cas.options.selection import Selection

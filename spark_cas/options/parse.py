@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
+from spark_cas.core.check_name import check_name
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import OFF, REQUIRED
-from spark_cas.core.names import check_name
 from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.options.contradictions import refuse_for_views, refuse_of_loads, refuse_of_plans, warn_of_deprecated
 from spark_cas.options.option import (

@@ -14,7 +14,7 @@ from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.core.records import RECORDS
 from spark_cas.log import running_process
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.chaos.locked import HELD
@@ -62,7 +62,7 @@ def _load(log: Backend, plan: Plan, arguments: Mapping[str, Any], run: str) -> t
     limits = ChunkLimits(max_records=arguments["chunk_records"], max_bytes=1_000_000, max_seconds=1_000)
     records = arguments["records"].items()
     batches = ((int(at), batch) for at, rows in records for batch in table_of(rows).to_batches())
-    return load_rows(
+    return append_rows(
         log, plan, batches, task=f"{run}/0", limits=limits, fenced_retry_wait_seconds=_FENCED_RETRY_WAIT_SECONDS
     )
 

@@ -13,7 +13,7 @@ from spark_cas.core.plan import Completion
 from spark_cas.core.row_claims import CLAIMED
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.contract.base import ContractBase, at_once, eager_switching
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -36,7 +36,7 @@ def run_claimed(
 ) -> Completion:
     """Run a job of ten rows in chunks of three."""
     plan = pin_plan(log, job, ExpectedOffsets.parse(expected))
-    return complete_job(log, plan, load_rows(log, plan, claimed(ROWS, claims), task=f"{run}/0", limits=LIMITS))
+    return complete_job(log, plan, append_rows(log, plan, claimed(ROWS, claims), task=f"{run}/0", limits=LIMITS))
 
 
 def numbered(base: int) -> list[int | None]:

@@ -13,7 +13,7 @@ from spark_cas.core.plan import BY_KEY, Completion
 from spark_cas.core.row_claims import CLAIMED
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_once import append_once
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.contract.base import ContractBase, at_once, eager_switching
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -42,7 +42,7 @@ def run_keyed(
     batch = pa.RecordBatch.from_pylist(records, CLAIMED)
     plan = pin_plan(log, job, ExpectedOffsets.parse(expected), compare=BY_KEY)
     given = batch if column else batch.select(["key", "value", "headers", "timestamp"])
-    results = load_rows(log, plan, [(0, given)], task=f"{run}/0", limits=limits)
+    results = append_rows(log, plan, [(0, given)], task=f"{run}/0", limits=limits)
     return complete_job(log, plan, results)
 
 

@@ -20,7 +20,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import PartitionResult
 from spark_cas.core.records import record_sizes
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import complete_job, fresh_job_name, job_results, pin_plan
 from tests.contract.base import ContractBase, at_once, eager_switching
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -94,7 +94,7 @@ class LoadContract(ContractBase):
         empty = table_of([]).combine_chunks().to_batches() or [table_of("a").to_batches()[0].slice(0, 0)]
         plan = pin_plan(backend, "job", END)
         batches = [(1, empty[0]), *batches_of(TEN, 4), (0, empty[0]), (2, empty[0])]
-        results = load_rows(backend, plan, batches, task="run/0", limits=LIMITS)
+        results = append_rows(backend, plan, batches, task="run/0", limits=LIMITS)
         assert [result.progress.partition for result in results] == [0]
         assert values_in(backend, 0) == TEN[0]
         assert run_job(backend, "job", TEN, run="run-2").rows == len(TEN[0])
@@ -146,7 +146,7 @@ class LoadContract(ContractBase):
                 load(other, plan, TEN, task="run/0", has_end=False)
 
         with pytest.raises(MissingRowsError):
-            load_rows(backend, plan, rows(), task="run/0", limits=LIMITS, has_end=False)
+            append_rows(backend, plan, rows(), task="run/0", limits=LIMITS, has_end=False)
         assert values_in(backend, 0) == TEN[0]
 
     def test_many_partitions_in_one_task_with_bounded_buffers(self, backend: Backend) -> None:
@@ -163,7 +163,7 @@ class LoadContract(ContractBase):
                 given += batch.num_rows
                 yield partition, batch
 
-        results = load_rows(backend, pin_plan(backend, "job", END), watched(), task="run/0", limits=limits)
+        results = append_rows(backend, pin_plan(backend, "job", END), watched(), task="run/0", limits=limits)
         assert [result.progress.rows for result in results] == [60, 60, 60]
         assert [values_in(backend, partition) for partition in range(3)] == list(rows.values())
 
@@ -295,7 +295,7 @@ class LoadContract(ContractBase):
                 given += batch.num_rows
                 yield partition, batch
 
-        load_rows(log, pin_plan(backend, "job", END), watched(), task="run/0", limits=LIMITS)
+        append_rows(log, pin_plan(backend, "job", END), watched(), task="run/0", limits=LIMITS)
         assert (given, log.calls["claim"]) == (10, 1)
 
     @pytest.mark.parametrize("chunks", [1, 2, 4])
@@ -314,7 +314,7 @@ class LoadContract(ContractBase):
                 yield each
 
         with pytest.raises(InputChangedError) if changed else nullcontext():
-            load_rows(backend, plan, meanwhile(), task="run-2/0", limits=limits)
+            append_rows(backend, plan, meanwhile(), task="run-2/0", limits=limits)
         assert values_in(backend, 0) == (TEN[0][: 3 * chunks] if changed else TEN[0])
 
     def test_fenced_attempt_reports_other_rows(self, backend: Backend) -> None:

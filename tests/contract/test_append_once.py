@@ -12,7 +12,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Truncated
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -126,7 +126,7 @@ def test_a_load_that_was_interrupted_is_neither_joined_nor_called_complete(log, 
         with pytest.raises(InputChangedError, match="Nothing was appended"):
             append_once(log, partition, records(value), job="load", expected_offset=0)
     assert log.completion("load") is None
-    load_rows(log, plan, [(0, batch) for batch in batches], task="again/0", limits=ChunkLimits())
+    append_rows(log, plan, [(0, batch) for batch in batches], task="again/0", limits=ChunkLimits())
     assert (values(log), values(log, 1)) == ([b"a", b"b"], [])
 
 

@@ -8,7 +8,7 @@ import pytest
 from spark_cas import open_log
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.faults.checker import Held, findings, require_complete, require_prefix
 from tests.faults.rows import Row, as_records
@@ -21,7 +21,7 @@ def load(log: Path, rows: list[Row], job: str = "load", *, complete: bool = True
     with open_log(str(log)) as opened:
         opened.create(2)
         plan = pin_plan(opened, job, ExpectedOffsets.parse("end"))
-        results = load_rows(opened, plan, [(0, as_records(rows))], task="run/0", limits=ChunkLimits(max_records=6))
+        results = append_rows(opened, plan, [(0, as_records(rows))], task="run/0", limits=ChunkLimits(max_records=6))
         if complete:
             complete_job(opened, plan, results)
 

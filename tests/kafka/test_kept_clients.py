@@ -318,8 +318,8 @@ def test_producers_are_not_pooled(broker, topic):
     with pooled(spec) as log:
         before, claimed = log._clients, JobWriter(log, plan_of(log, topic))
         claimed.must_append("a")
-        assert log._fences._with_instance
-    assert not log._fences._with_instance
+        assert log._producers._with_instance
+    assert not log._producers._with_instance
     with pooled(spec) as log:
         assert log._clients is before
         assert isinstance(log.append(claimed.claim, claimed.chunk(table_of(["b"]))), Appended)

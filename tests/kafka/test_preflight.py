@@ -19,8 +19,8 @@ from spark_cas.log.backend import Preflight
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import broker_preflight as preflight_module
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.at_least_once import load_blind
-from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 from tests.support.loads import TEN, run_job
@@ -55,7 +55,7 @@ def append(spec: KafkaSpec, records: pa.RecordBatch, limits: ChunkLimits = ROOMY
     """Append records as a job, and return the number of appended rows."""
     with KafkaLog(spec) as log:
         plan = pin_plan(log, "job", ExpectedOffsets.parse("end"))
-        results = load_rows(log, plan, [(0, records)], task="t", limits=limits, fenced_retry_wait_seconds=1.0)
+        results = append_rows(log, plan, [(0, records)], task="t", limits=limits, fenced_retry_wait_seconds=1.0)
         return sum(result.progress.rows for result in results)
 
 

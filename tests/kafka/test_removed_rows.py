@@ -10,7 +10,7 @@ from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.programs.load_report import complete_rows
 from spark_cas.spark.writing import write
@@ -47,7 +47,7 @@ def append_old(log: KafkaLog, job: str) -> tuple[Plan, tuple[PartitionResult, ..
     """Append ten rows of 1970, without completing the job."""
     rows = pa.RecordBatch.from_pylist([{"key": b"k", "value": b"v", "timestamp": 1}] * 10, schema=RECORDS)
     plan = pin_plan(log, job, ExpectedOffsets.parse("none"))
-    return plan, load_rows(log, plan, [(0, rows)], task="t", limits=LIMITS, fenced_retry_wait_seconds=1.0)
+    return plan, append_rows(log, plan, [(0, rows)], task="t", limits=LIMITS, fenced_retry_wait_seconds=1.0)
 
 
 def test_rows_that_retention_removed_are_reported(conf):

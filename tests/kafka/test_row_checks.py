@@ -13,9 +13,9 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log import clock
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.at_least_once import load_blind
 from spark_cas.log.load.in_one_transaction import in_one_transaction
-from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
 from tests.kafka.clients import configure, create_topic
 from tests.kafka.test_acls import least
@@ -35,14 +35,14 @@ def rows_with(row: dict[str, object]) -> pa.RecordBatch:
 
 def load(log: KafkaLog, rows: pa.RecordBatch) -> None:
     plan = pin_plan(log, "job", ExpectedOffsets.parse("end"))
-    load_rows(log, plan, [(0, rows)], task="t", limits=LIMITS, fenced_retry_wait_seconds=1.0)
+    append_rows(log, plan, [(0, rows)], task="t", limits=LIMITS, fenced_retry_wait_seconds=1.0)
 
 
 def load_atomically(log: KafkaLog, rows: pa.RecordBatch) -> None:
     plan = pin_plan(log, "job", ExpectedOffsets.parse("end"), whole=True)
 
     def append():
-        return load_rows(log, plan, [(0, rows)], task="t", limits=LIMITS, fenced_retry_wait_seconds=1.0)
+        return append_rows(log, plan, [(0, rows)], task="t", limits=LIMITS, fenced_retry_wait_seconds=1.0)
 
     in_one_transaction(log, plan, append, fenced_retry_wait_seconds=1.0)
 

@@ -6,7 +6,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import BatchTooLargeError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.records import record_sizes
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
 from tests.support.loads import batches_of, rows_of
@@ -24,7 +24,7 @@ def log():
 
 def load(log, rows, limits):
     plan = pin_plan(log, "job", ExpectedOffsets("end"))
-    return load_rows(log, plan, batches_of(rows, 4), task="run/0", limits=limits, atomic=True)
+    return append_rows(log, plan, batches_of(rows, 4), task="run/0", limits=limits, atomic=True)
 
 
 @pytest.mark.parametrize("limits", [{"max_bytes": 8 * SIZE}, {"max_records": 8}, {"max_seconds": 0}])

@@ -13,8 +13,8 @@ from spark_cas.core.rejection import Rejection, rejection_from_json
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.load import cancelling
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.cancelling import RunCancelledError, TaskRun, cancel_run
-from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan, rows_before, rows_of_run
 from spark_cas.log.memory import MemoryLog
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When, crash
@@ -46,7 +46,7 @@ def load(
     log: Backend, plan: Plan, rows: list[tuple[int, str]], run: TaskRun, *, task: str = "run/0", atomic: bool = False
 ) -> tuple[PartitionResult, ...]:
     batches = [(partition, batch(values)) for partition, values in rows]
-    return load_rows(log, plan, batches, task=task, limits=ChunkLimits(max_records=2), atomic=atomic, run=run)
+    return append_rows(log, plan, batches, task=task, limits=ChunkLimits(max_records=2), atomic=atomic, run=run)
 
 
 def batch(values: str) -> pa.RecordBatch:
@@ -78,7 +78,7 @@ def test_a_task_stops_within_the_time_between_two_checks(log, time_passes):
             yield 1, batch("abcd")
 
     with pytest.raises(RunCancelledError):
-        load_rows(log, plan, input_that_takes_time(), task="run/0", limits=ChunkLimits(max_records=2), run=run)
+        append_rows(log, plan, input_that_takes_time(), task="run/0", limits=ChunkLimits(max_records=2), run=run)
     assert [len(values_in(log, each)) for each in range(3)] == [2, 2, 0]
     assert run.appended == ((0, 2), (1, 2))
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_cas.core.check_name import check_name
 from spark_cas.core.errors import ConditionalLogError, OptionError
-from spark_cas.core.names import check_name
 from spark_cas.log.objects import paths
 from spark_cas.log.objects.local import inside
 from spark_cas.log.open import parse_address

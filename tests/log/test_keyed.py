@@ -14,7 +14,7 @@ from spark_cas.core.plan import BY_KEY
 from spark_cas.core.records import RECORDS
 from spark_cas.log.load import attempts
 from spark_cas.log.load.append_once import append_once
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
 from tests.support.faults import Fault, FaultyLog, When
@@ -51,7 +51,7 @@ def created(log):
 def load_keys(log, keys, *, expected="end", job="job"):
     plan = pin_plan(log, job, ExpectedOffsets.parse(expected), compare=BY_KEY)
     (batch,) = table_of(keys).to_batches()
-    return load_rows(log, plan, [(0, batch)], task="run/0", limits=SINGLE)
+    return append_rows(log, plan, [(0, batch)], task="run/0", limits=SINGLE)
 
 
 def test_each_record_of_others_is_read_once_and_the_jobs_own_never():
@@ -95,8 +95,8 @@ def test_old_expected_offset_proves_nothing_on_a_compacted_log():
         match="key a has no record from offset 2 on, but this cannot be proven: "
         "retention or compaction may have removed records",
     ):
-        load_rows(log, late, [(0, table_of("a").to_batches()[0])], task="run/0", limits=SINGLE)
-    load_rows(log, plan, [(0, table_of("a").to_batches()[0])], task="run/1", limits=SINGLE)
+        append_rows(log, late, [(0, table_of("a").to_batches()[0])], task="run/0", limits=SINGLE)
+    append_rows(log, plan, [(0, table_of("a").to_batches()[0])], task="run/1", limits=SINGLE)
     assert values_in(log, 0) == [*"xyz", "a"]
 
 

@@ -9,7 +9,7 @@ from spark_cas.core.outcome import Appended
 from spark_cas.core.plan import Completion
 from spark_cas.core.records import RECORDS
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.memory import MemoryLog
 
@@ -23,9 +23,9 @@ def test_a_run_whose_rows_another_run_did_not_complete_is_no_success():
     log = MemoryLog()
     log.create(2)
     plan = pin_plan(log, "job", ExpectedOffsets("end"))
-    one = load_rows(log, plan, [(0, batch(b"a"))], task="one/0", limits=ChunkLimits())
+    one = append_rows(log, plan, [(0, batch(b"a"))], task="one/0", limits=ChunkLimits())
     complete_job(log, plan, one)
-    both = load_rows(log, plan, [(0, batch(b"a")), (1, batch(b"b"))], task="two/0", limits=ChunkLimits())
+    both = append_rows(log, plan, [(0, batch(b"a")), (1, batch(b"b"))], task="two/0", limits=ChunkLimits())
     with pytest.raises(
         InputChangedError, match=r"completed by another run .* partitions 1\. .* 2 rows of job 'job' are"
     ):
@@ -37,14 +37,14 @@ def test_run_with_other_rows_reports_its_appends(complete):
     log = MemoryLog()
     log.create(3)
     plan = pin_plan(log, "job", ExpectedOffsets("end"))
-    one = load_rows(log, plan, [(0, batch(b"a"))], task="one/0", limits=ChunkLimits())
-    other = load_rows(log, plan, [(1, batch(b"b")), (2, batch(b"c"))], task="two/0", limits=ChunkLimits())
+    one = append_rows(log, plan, [(0, batch(b"a"))], task="one/0", limits=ChunkLimits())
+    other = append_rows(log, plan, [(1, batch(b"b")), (2, batch(b"c"))], task="two/0", limits=ChunkLimits())
     if complete:
         record_beside(log, plan, one)
     told = r"partition 0 holds 1 rows .* appended before .* partitions 1, 2\. .* 3 rows of job 'job' are in the log"
     with pytest.raises(InputChangedError, match=told):
         complete_job(log, plan, other)
-    again = load_rows(log, plan, [(1, batch(b"b"))], task="three/0", limits=ChunkLimits())
+    again = append_rows(log, plan, [(1, batch(b"b"))], task="three/0", limits=ChunkLimits())
     with pytest.raises(InputChangedError, match=r"partition 0 .* attempt appended nothing\. .* 3 rows of job 'job'"):
         complete_job(log, plan, again)
 

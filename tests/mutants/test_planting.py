@@ -93,7 +93,7 @@ def test_place_that_does_not_occur_once_is_an_error(function, old, times):
 
 def test_module_is_found_with_its_folder():
     assert str(Defect("", "spark_cas.core.offsets:Bounds", "", "").file) == "spark_cas/core/offsets.py"
-    assert str(Defect("", "spark_cas.cli:main", "", "").file) == "spark_cas/cli/__init__.py"
+    assert str(Defect("", "spark_cas.core:x", "", "").file) == "spark_cas/core/__init__.py"
     assert str(Defect("", "key_value_store.shard:Shard", "", "").file) == "examples/key_value_store/shard.py"
     with pytest.raises(ValueError, match="module"):
         _ = Defect("", "spark_cas.nowhere:Bounds", "", "").file

@@ -17,7 +17,7 @@ from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Unknown
 from spark_cas.log.deadline import within
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.spec import LogSpec
@@ -72,7 +72,7 @@ def load(log: ObjectLog) -> list[str]:
     log.preflight()
     plan = pin_plan(log, "job", ExpectedOffsets.parse("end"))
     rows = [(0, batch) for batch in table_of(ROWS).to_batches()]
-    results = load_rows(log, plan, rows, task="run/0", limits=ChunkLimits(max_records=2))
+    results = append_rows(log, plan, rows, task="run/0", limits=ChunkLimits(max_records=2))
     assert complete_job(log, plan, results).rows == len(ROWS)
     return values_in(log, 0)
 

@@ -19,7 +19,7 @@ from spark_cas.core.errors import (
     RecordTooLargeError,
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import pin_plan
 from tests.spark.session_settings import session_settings
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When, crash
@@ -110,7 +110,7 @@ def begin_with_other_rows(address):
         batches = [(0, table_of("abcde")), (0, table_of("f")), (1, same), (1, table_of("g")), (1, table_of("h"))]
         rows = [(partition, batch) for partition, table in batches for batch in table.to_batches()]
         with pytest.raises(InjectedFaultError):
-            load_rows(dying, plan, rows, task="before/0", limits=ChunkLimits(max_records=CHUNK))
+            append_rows(dying, plan, rows, task="before/0", limits=ChunkLimits(max_records=CHUNK))
         assert [len(values_in(log, each)) for each in range(2)] == [CHUNK, CHUNK]
 
 

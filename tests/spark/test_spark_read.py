@@ -15,7 +15,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.records import RECORDS
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.spark import schema as columns
 
@@ -31,7 +31,7 @@ def load(path, rows, job="load-1", complete=True):
     with open_log(path) as log:
         log.create(2)
         plan = pin_plan(log, job, ExpectedOffsets("end"))
-        results = load_rows(log, plan, [(0, records)], task=f"{job}/0", limits=ChunkLimits(max_records=3))
+        results = append_rows(log, plan, [(0, records)], task=f"{job}/0", limits=ChunkLimits(max_records=3))
         if complete:
             complete_job(log, plan, results)
 

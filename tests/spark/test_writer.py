@@ -403,7 +403,7 @@ def test_retryable_error_is_raised(plan, run_task, monkeypatch, raised):
     def failing(*_args, **_kwargs):
         raise raised
 
-    monkeypatch.setattr(write_module, "load_rows", failing)
+    monkeypatch.setattr(write_module, "append_rows", failing)
     with pytest.raises(type(raised)):
         run_task(plan(partitions="2"), 0, batch(0, range(3)))
 

@@ -10,7 +10,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import Completion, PartitionResult, Plan
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import earlier_rows
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
 from tests.support.writing import table_of
@@ -50,7 +50,7 @@ def load(
 ) -> tuple[PartitionResult, ...]:
     """Run one attempt of a single task with these rows."""
     batches = batches_of(rows, size)
-    return load_rows(log, plan, batches, task=task, limits=limits, has_end=has_end, fenced_retry_wait_seconds=wait)
+    return append_rows(log, plan, batches, task=task, limits=limits, has_end=has_end, fenced_retry_wait_seconds=wait)
 
 
 def run_job(

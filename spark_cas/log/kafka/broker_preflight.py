@@ -18,6 +18,7 @@ from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import lacking, on_topic, to_append
 from spark_cas.log.kafka.registry.registry_topics import create_registry_topics
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.settings.transactional_ids import id_of_preflight
 from spark_cas.log.kafka.topic.broker_settings import broker_settings
 from spark_cas.log.kafka.topic.coordinators import require_coordinators
 from spark_cas.log.kafka.topic.topic_settings import TopicSettings, describe, topic_settings
@@ -173,7 +174,7 @@ def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
     member = clients.members.of(group)
 
     def question() -> None:
-        producer = TransactionalProducer(spec, f"{spec.prefix}/preflight")
+        producer = TransactionalProducer(spec, id_of_preflight(spec))
         try:
             producer.init(spec.request_seconds)
             producer.begin()

@@ -9,6 +9,7 @@ import pyarrow as pa
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic
 
+from spark_cas.core.check_name import check_name
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, OptionError, TrimmedError
@@ -17,7 +18,6 @@ from spark_cas.core.finding import Finding
 from spark_cas.core.group import ABORTED, job_of, outcome_from_json, outcome_to_json
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.load_locks import LoadLocks
-from spark_cas.core.names import check_name
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.open_transaction import OpenTransaction
 from spark_cas.core.outcome import Outcome, Refusal
@@ -31,7 +31,8 @@ from spark_cas.log.kafka.accelerators import connections, librdkafka
 from spark_cas.log.kafka.append.at_least_once import BlindAppends
 from spark_cas.log.kafka.append.atomic_append import WholeAppends
 from spark_cas.log.kafka.append.checks import Checks
-from spark_cas.log.kafka.append.fence import Fence, Fences
+from spark_cas.log.kafka.append.fence import Fence
+from spark_cas.log.kafka.append.producer_pool import ProducerPool
 from spark_cas.log.kafka.append.writer import PartitionWriter
 from spark_cas.log.kafka.broker_preflight import preflight, with_record_limit
 from spark_cas.log.kafka.client.ask import ask
@@ -48,6 +49,7 @@ from spark_cas.log.kafka.registry.key_sample import keys_elsewhere
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.registry.lock_in_group import KafkaLockTable
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.settings.transactional_ids import id_of_atomic_load, id_of_partition
 from spark_cas.log.kafka.topic import diagnosis
 from spark_cas.log.kafka.topic.open_transactions import write_abort_marker
 from spark_cas.log.kafka.topic.topic_settings import topic_settings
@@ -79,7 +81,7 @@ class KafkaLog(KafkaRegistry, Backend):
         self._whole: dict[str, WholeAppends] = {}
         """The commit groups that this process appends to, by name."""
         self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
-        self._fences = Fences(self._clients)
+        self._producers = ProducerPool(self._clients)
         self._blind = BlindAppends(spec, self._clients, self._layouts)
         self._lock_table = KafkaLockTable(self._clients.members)
         self._turn = Lock()
@@ -88,7 +90,7 @@ class KafkaLog(KafkaRegistry, Backend):
         for whole in self._whole.values():
             whole.close()
         self._whole.clear()
-        self._fences.close()
+        self._producers.close()
         self._writers.clear()
         self._blind.close()
         if self._pooled and kind is None:
@@ -319,11 +321,11 @@ class KafkaLog(KafkaRegistry, Backend):
         if partition == 0:
             self._registry.prove_jobs()
             whole = self.jobs_as_a_whole(log_id)
-            fence(self.spec, [self.spec.whole_id(job) for job in sorted(whole) if not whole[job]])
+            fence(self.spec, [id_of_atomic_load(self.spec, job) for job in sorted(whole) if not whole[job]])
         jobs = self.jobs_with_own_id(log_id, partition)
-        fence(self.spec, [self.spec.transactional_id(partition, job) for job in jobs])
+        fence(self.spec, [id_of_partition(self.spec, partition, job) for job in jobs])
         # This also fences the writers that claim the partition, because they hold this id.
-        own_id = self.spec.transactional_id(partition, None)
+        own_id = id_of_partition(self.spec, partition, None)
         return proven_bounds(self._admin, self.spec, self._at(partition), own_id).end_offset
 
     def add_partitions(self, intent: Intent) -> None:
@@ -386,9 +388,9 @@ class KafkaLog(KafkaRegistry, Backend):
 
     def _new_writer(self, plan: Plan, partition: int) -> PartitionWriter:
         at = self._at(partition)
-        transactional_id = self.spec.transactional_id(partition, None if plan.claims(partition) else plan.job)
+        transactional_id = id_of_partition(self.spec, partition, None if plan.claims(partition) else plan.job)
         checks = Checks(self._clients, self._layouts, plan, at)
-        return PartitionWriter(checks, Fence(self._fences, at, transactional_id))
+        return PartitionWriter(checks, Fence(self._producers, at, transactional_id))
 
     def _await_layout(self, partitions: int = 1) -> Layout:
         """Wait until the brokers know a new topic and each of its partitions."""

@@ -5,9 +5,9 @@ of its partitions. `spark_cas.route` routes the remaining rows of the same input
 these rows has its own name, and expects the offsets at which the earlier plan ended.
 """
 
+from spark_cas.core.check_name import LONGEST_NAME
 from spark_cas.core.errors import JobMismatchError, LayoutChangedError
 from spark_cas.core.expansion import Expansion
-from spark_cas.core.names import LONGEST_NAME
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import ProgressLost
 from spark_cas.core.plan import EarlierRows, Layout, Plan, Progress, is_complete, resume_offset

@@ -40,9 +40,9 @@ from spark_cas.core.refusal import error_of, raise_for_outcome
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import within
+from spark_cas.log.load.append_rows import refuse_unknown_partition
 from spark_cas.log.load.atomic_load import abort_group, aborted, decide_group, is_committed
 from spark_cas.log.load.attempts import FENCED_RETRY_WAIT_SECONDS, await_other, refuse_second_task
-from spark_cas.log.load.load_rows import refuse_unknown_partition
 from spark_cas.log.load.planning import pin_plan
 
 

@@ -18,8 +18,8 @@ from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import error_of
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.append_rows import fill, refuse_unknown_partition
 from spark_cas.log.load.cancelling import TaskRun
-from spark_cas.log.load.load_rows import fill, refuse_unknown_partition
 
 
 def load_blind(

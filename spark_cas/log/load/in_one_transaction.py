@@ -27,7 +27,7 @@ def in_one_transaction(
     Args:
         log: The log.
         plan: The plan, with a commit group.
-        append: Appends the rows, as `load_rows` or `load_batch` does. It may be called several times.
+        append: Appends the rows, as `append_rows` or `load_batch` does. It may be called several times.
         fenced_retry_wait_seconds: The maximum wait for another attempt to commit, in seconds.
 
     Returns:

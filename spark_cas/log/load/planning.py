@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from spark_cas.core.check_name import check_name
 from spark_cas.core.errors import (
     ConditionalLogError,
     ConflictError,
@@ -17,7 +18,6 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.expansion import require_named_as_now
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.names import check_name
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import (
     BY_KEY,
@@ -353,7 +353,7 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
         decide_group(log, plan, results)
     else:
         require_expected_still(log, plan, others, sum(result.progress.rows for result in results))
-    # A task may not know that it has all of its rows (`load_rows`). When all tasks have ended, they have.
+    # A task may not know that it has all of its rows (`append_rows`). When all tasks have ended, they have.
     done = [replace(each, progress=replace(each.progress, complete=True)) for each in results]
     own = Completion(
         job=plan.job,

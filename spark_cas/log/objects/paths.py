@@ -1,6 +1,6 @@
 """Paths below the root of a log. Numbers have leading zeros, so sorting by name sorts by number."""
 
-from spark_cas.core.names import check_name
+from spark_cas.core.check_name import check_name
 
 LOG = "_log"
 PROBE = "_log/probe"

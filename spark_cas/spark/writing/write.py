@@ -27,10 +27,10 @@ from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BY_PARTITION, Completion, Layout, Plan
 from spark_cas.log import clock, running_process
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.atomic_load import abort_group, abort_left
 from spark_cas.log.load.cancelling import TaskRun
 from spark_cas.log.load.in_one_transaction import in_one_transaction
-from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.locking import Applicant, acquire_lock, is_replaced, release_lock
 from spark_cas.log.load.planning import (
     complete_job,
@@ -298,7 +298,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         if first is None:
             return TaskReport()
         with planned_log(task.request.spec, task.plan.log_id, appending=True) as log:
-            results = load_rows(
+            results = append_rows(
                 log,
                 task.plan,
                 chain([first], pairs),
@@ -321,7 +321,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
             with planned_log(for_one_transaction(task.request.spec, rows.bytes), task.plan.log_id) as log:
                 wait_seconds = task.request.fenced_retry_wait_ms / 1000
                 append = partial(
-                    load_rows,
+                    append_rows,
                     log,
                     task.plan,
                     rows,

@@ -23,8 +23,9 @@ from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client import readers, sending
 from spark_cas.log.kafka.client.clients import TransactionalProducer, reader
 from spark_cas.log.kafka.registry import registry_topics
+from spark_cas.log.kafka.settings.transactional_ids import id_of_partition
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.in_one_transaction import in_one_transaction
-from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.load.spool import Spool
 from tests.contract.whole import everything
@@ -122,7 +123,7 @@ def run_whole_once(spec, rows):
     """Run an atomic load with one attempt of its task."""
     with KafkaLog(spec) as log, Spool(batches_of(rows, 4)) as kept:
         plan = pin_plan(log, JOB, ExpectedOffsets.parse("end"), whole=True)
-        append = partial(load_rows, log, plan, kept, task="run/0", limits=LIMITS)
+        append = partial(append_rows, log, plan, kept, task="run/0", limits=LIMITS)
         results = in_one_transaction(log, plan, append, fenced_retry_wait_seconds=1.0)
         complete_job(log, plan, results)
 
@@ -320,7 +321,7 @@ def test_claim_uses_a_new_client_if_its_own_has_no_brokers(proxied, proxied_topi
     spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS)
     cut_off = proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.INIT_PRODUCER_ID)
     fenced = proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, nth=2, times=2)
-    producer = TransactionalProducer(spec, spec.transactional_id(0, None))
+    producer = TransactionalProducer(spec, id_of_partition(spec, 0, None))
     try:
         producer.init(spec.open_transaction_wait_ms / 1000)
     finally:

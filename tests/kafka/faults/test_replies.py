@@ -62,7 +62,7 @@ def outcome_under(proxied, fault, api, times) -> tuple[str, Outcome | StorageErr
         job = planned_writer(log)
         job.must_append(*"ab")
         # Close the pooled producers, so that the append itself has to send InitProducerId.
-        log._fences.close()
+        log._producers.close()
         rule = proxied.proxy.add(fault, api, where=by_writer(spec), times=times)
         outcome: Outcome | StorageError
         try:

@@ -36,10 +36,11 @@ from spark_cas.log.kafka.append.atomic_append import WholeAppends
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.settings.transactional_ids import id_of_atomic_load
 from spark_cas.log.load.append_micro_batch import begin_stream, complete_batch, load_batch
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.atomic_load import abort_group, commit_group, with_group
 from spark_cas.log.load.in_one_transaction import in_one_transaction
-from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.locking import abort_job
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.load.spool import Spool
@@ -63,7 +64,7 @@ NOTHING: dict[int, list[str]] = {0: [], 1: []}
 
 def by_whole(spec: KafkaSpec) -> Where:
     """Select the requests of the load's writer."""
-    return naming(spec.whole_id(JOB))
+    return naming(id_of_atomic_load(spec, JOB))
 
 
 def pin(log: Backend) -> Plan:
@@ -73,7 +74,7 @@ def pin(log: Backend) -> Plan:
 def in_one_step(
     log: Backend, plan: Plan, rows: Spool, task: str, wait_seconds: float = 1.0
 ) -> tuple[PartitionResult, ...]:
-    append = partial(load_rows, log, plan, rows, task=task, limits=LIMITS, fenced_retry_wait_seconds=wait_seconds)
+    append = partial(append_rows, log, plan, rows, task=task, limits=LIMITS, fenced_retry_wait_seconds=wait_seconds)
     return in_one_transaction(log, plan, append, fenced_retry_wait_seconds=wait_seconds)
 
 
@@ -150,7 +151,7 @@ def test_load_that_slept_past_its_timeout_is_sent_again(broker, monkeypatch, asl
     commit, commits = TransactionalProducer.commit, []
 
     def late(producer):
-        if producer._settings["transactional.id"] != spec.whole_id(JOB):
+        if producer._settings["transactional.id"] != id_of_atomic_load(spec, JOB):
             return commit(producer)
         commits.append(producer)
         if len(commits) == 1:
@@ -251,7 +252,7 @@ def test_load_without_a_lock_is_aborted_by_hand(broker):
     topic = create_topic(broker.bootstrap, 2)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log, KafkaLog(spec_of(broker.bootstrap, topic)) as other:
         plan = pin(log)
-        results = load_rows(log, plan, batches_of(ROWS, 4), task="run/0", limits=LIMITS)
+        results = append_rows(log, plan, batches_of(ROWS, 4), task="run/0", limits=LIMITS)
         assert abort_job(other, JOB) is None
         with pytest.raises(FencedError, match="was aborted before it was complete"):
             complete_job(log, plan, results)
@@ -290,10 +291,10 @@ import sys
 import time
 from tests.kafka.faults.test_whole_load import LIMITS, ROWS, pin, batches_of, spec_of
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.append_micro_batch import begin_stream, complete_batch, load_batch
 with KafkaLog(spec_of(*sys.argv[1:])) as log:
-    load_rows(log, pin(log), batches_of(ROWS, 4), task="dead/0", limits=LIMITS)
+    append_rows(log, pin(log), batches_of(ROWS, 4), task="dead/0", limits=LIMITS)
     print("here", flush=True)
     sys.stdin.read()
 """
@@ -366,7 +367,7 @@ def test_offsets_are_those_of_the_committing_run(broker):
     with KafkaLog(spec_of(broker.bootstrap, topic)) as slow, KafkaLog(spec_of(broker.bootstrap, topic)) as fast:
         plan = pin(slow)
         with Spool(batches_of(ROWS, 4)) as rows:
-            results = load_rows(slow, plan, rows, task="slow/0", limits=LIMITS)
+            results = append_rows(slow, plan, rows, task="slow/0", limits=LIMITS)
             assert load_whole(fast, pin(fast)) == 20
             with pytest.raises(InputChangedError, match="was committed by another run"):
                 commit_group(slow, plan, results)
@@ -384,10 +385,10 @@ def test_rejected_load_does_not_block_others(broker):
     with KafkaLog(replace(spec, open_transaction_wait_ms=3_000)) as other:
         with KafkaLog(spec) as refused:
             plan = pin(refused)
-            load_rows(refused, plan, batches_of({1: ROWS[1]}, 4), task="run/0", limits=LIMITS)
+            append_rows(refused, plan, batches_of({1: ROWS[1]}, 4), task="run/0", limits=LIMITS)
             append_as_others_do(broker.bootstrap, topic, "in between")
             with pytest.raises(ConflictError):
-                load_rows(refused, plan, batches_of({0: ROWS[0]}, 4), task="run/0", limits=LIMITS)
+                append_rows(refused, plan, batches_of({0: ROWS[0]}, 4), task="run/0", limits=LIMITS)
         assert [each.end_offset > 0 for each in other.bounds_of(range(2), waiting=True)] == [True, True]
         assert everything(other) == {0: ["in between"], 1: []}
 
@@ -426,7 +427,7 @@ def test_committed_load_is_not_extended_with_other_partitions(broker, batch_id):
         with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
             if batch_id is None:
                 plan = pin(log)
-                append = partial(load_rows, limits=LIMITS)
+                append = partial(append_rows, limits=LIMITS)
             else:
                 plan = with_group(log, begin_stream(log, JOB, ExpectedOffsets("none"), whole=True), batch_id)
                 append = partial(load_batch, limits=replace(LIMITS, max_records=100))

@@ -22,8 +22,9 @@ from spark_cas.log import timing
 from spark_cas.log.deadline import fresh_deadline, within
 from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, is_checked, same_rows
-from spark_cas.log.kafka.append.fence import Fence, Fences
+from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.placement import Landed, await_visible, landed
+from spark_cas.log.kafka.append.producer_pool import ProducerPool
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
 from spark_cas.log.kafka.client.codes import NOT_FOUND, TOO_LARGE, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
@@ -33,6 +34,7 @@ from spark_cas.log.kafka.client.sending import Sending, refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.registry.group_ledger import Ledger
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
+from spark_cas.log.kafka.settings.transactional_ids import id_of_atomic_load
 from spark_cas.log.kafka.topic.topic_settings import require_planned
 
 _NOTHING = "Nothing of the load is visible."
@@ -55,7 +57,7 @@ class WholeAppends:
         self._layouts = layouts
         self._plan = plan
         self._is_aborted = is_aborted
-        self._fence = Fence(Fences(clients), self._at(0), spec.whole_id(plan.job))
+        self._fence = Fence(ProducerPool(clients), self._at(0), id_of_atomic_load(spec, plan.job))
         self._claimed: set[int] = set()
         """Partitions claimed under the current fence."""
         self._entries: dict[int, Progress] = {}

@@ -11,83 +11,21 @@ from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log import timing
 from spark_cas.log.deadline import Wait
+from spark_cas.log.kafka.append.producer_pool import ProducerPool
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import PURGED, Meaning, meaning_of, passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
-from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import to_claim
-from spark_cas.log.kafka.topic.coordinators import require_coordinators
-from spark_cas.log.kafka.topic.topic_settings import recent_settings
-
-_MOST_INSTANCES = 8
-"""The limit, because an instance has threads and connections of its own, even while it is idle."""
 
 _NEVER = (math.inf, math.inf)
-
-
-class Fences:
-    """The fences of one process, one for each transactional id. Only some of them have a producer instance."""
-
-    def __init__(self, clients: ClientSet) -> None:
-        self.spec = clients.readers.spec
-        self._clients = clients
-        self._holders: dict[str, Fence] = {}
-        self._with_instance: dict[Fence, None] = {}
-        """The most recently used fence is the last."""
-
-    def take(self, fence: "Fence", transactional_id: str) -> None:
-        """Give the transactional id to a fence, and room for an instance.
-
-        The fence that held the id yields. The least recently used instances are closed.
-        """
-        holder = self._holders.get(transactional_id)
-        if holder is not None and holder is not fence:
-            holder.give_way()
-        self._holders[transactional_id] = fence
-        fence.drop()
-        while len(self._with_instance) >= _MOST_INSTANCES:
-            next(iter(self._with_instance)).drop()
-
-    def mark_used(self, fence: "Fence") -> None:
-        """Mark the instance of a fence as the most recently used."""
-        self._with_instance.pop(fence, None)
-        self._with_instance[fence] = None
-
-    def forget(self, fence: "Fence") -> None:
-        """Remove a fence that no longer has an instance."""
-        self._with_instance.pop(fence, None)
-
-    def most_batch_bytes(self, topic: str) -> int | None:
-        """Return the largest batch that a topic accepts, in bytes.
-
-        None if this principal may not read the topic's settings.
-
-        Raises as `topic_settings`.
-        """
-        settings = recent_settings(self._clients, topic)
-        return None if settings is None else settings.max_message_bytes
-
-    def require_coordinators(self) -> None:
-        """Check that the brokers can coordinate transactions. Raises NotAvailableError, StorageError."""
-        require_coordinators(self._clients.admin)
-
-    def require_token(self) -> None:
-        """Raise OptionError if the clients have no valid token."""
-        self._clients.admin.require_token()
-
-    def close(self) -> None:
-        """Close all instances."""
-        for fence in [*self._with_instance]:
-            fence.drop()
-        self._holders.clear()
 
 
 class Fence:
     """A writer's ownership of a transactional id, with at most one producer instance and its cached state."""
 
-    def __init__(self, fences: Fences, at: TopicPartition, transactional_id: str) -> None:
-        self._fences = fences
-        self._spec = fences.spec
+    def __init__(self, pool: ProducerPool, at: TopicPartition, transactional_id: str) -> None:
+        self._pool = pool
+        self._spec = pool.spec
         self._at = at
         self._id = transactional_id
         self._begun = _NEVER
@@ -121,7 +59,7 @@ class Fence:
                 self._next = None
 
     def _new_instance(self) -> TransactionalProducer:
-        most = self._fences.most_batch_bytes(self._at.topic)
+        most = self._pool.most_batch_bytes(self._at.topic)
         return TransactionalProducer(self._spec, self._id, most, self._at.partition)
 
     def put_up(self) -> None:
@@ -129,12 +67,12 @@ class Fence:
 
         Raises KafkaException, StorageError.
         """
-        self._fences.take(self, self._id)
+        self._pool.take(self, self._id)
         self.knows_entry = False
         self._begun = _NEVER
         self.producer, self._next = self._next or self._new_instance(), None
-        self._fences.mark_used(self)
-        self._fences.require_coordinators()
+        self._pool.mark_used(self)
+        self._pool.require_coordinators()
         self.producer.init(self._spec.open_transaction_wait_ms / 1000)
         self.lost = False
 
@@ -145,7 +83,7 @@ class Fence:
             try:
                 return self.put_up()
             except KafkaException as error:
-                self._fences.require_token()
+                self._pool.require_token()
                 code = error.args[0].code()
                 # FENCED: another writer claimed the partition at the same time.
                 is_retried = passes(code, reached=True) or meaning_of(code) is Meaning.FENCED
@@ -177,7 +115,7 @@ class Fence:
     def mark_used(self) -> None:
         """Mark the instance as the most recently used of the process."""
         if self.producer is not None:
-            self._fences.mark_used(self)
+            self._pool.mark_used(self)
 
     def begin(self) -> None:
         """Begin a transaction. Raises KafkaException."""
@@ -214,7 +152,7 @@ class Fence:
 
     def drop(self) -> None:
         """Close the instance. The id's next producer, or the transaction timeout, aborts its open transaction."""
-        self._fences.forget(self)
+        self._pool.forget(self)
         if self.producer is not None:
             self.producer.close()
         self.producer = None

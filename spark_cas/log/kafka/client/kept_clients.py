@@ -1,4 +1,4 @@
-"""Pool the clients of a log, so that a process that opens several logs does not reconnect each time."""
+"""Pool the clients of a log other than producers, so that a process that opens several logs does not reconnect."""
 
 import math
 import os

@@ -8,7 +8,6 @@ can write at once.
 """
 
 import logging
-import random
 import re
 import time
 import zlib
@@ -35,10 +34,8 @@ from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.offsets.reading import read_entries
 from spark_cas.log.kafka.offsets.tail_barrier import proven_bounds
 from spark_cas.log.kafka.registry.inflating import inflate
+from spark_cas.log.kafka.settings.transactional_ids import id_of_registry_write
 from spark_cas.log.kafka.topic.coordinators import require_coordinators
-
-_IDS = 1024
-"""Two writers that draw the same id at the same time fence each other, and retry. Brokers keep ids for days."""
 
 _TICKET_SHARE = 0.75
 """The share of the transaction timeout in which a writer waits for the transactions before its own."""
@@ -57,7 +54,6 @@ _KEY = re.compile(
     r"registry|([^/]+)/(plan|completion|outcome|input|cancelled|piece|expansion|layout|partitioner)/(.+)", re.DOTALL
 )
 
-_CHANCE = random.SystemRandom()
 _LOG = logging.getLogger("spark_cas")
 
 
@@ -96,7 +92,7 @@ class Entries:
 
     def prove(self) -> None:
         """Read as `refresh` does, up to proven bounds. Raises StorageError."""
-        self.take_in(proven_bounds(self._admin, self._spec, self.at, self._drawn_id()))
+        self.take_in(proven_bounds(self._admin, self._spec, self.at, id_of_registry_write(self._spec, self.at.topic)))
 
     def forget(self) -> None:
         """Drop all entries, because the topic does not exist or was deleted."""
@@ -174,7 +170,7 @@ class Entries:
         if not change():
             return True
         require_coordinators(self._admin)
-        producer = TransactionalProducer(self._spec, self._drawn_id())
+        producer = TransactionalProducer(self._spec, id_of_registry_write(self._spec, self.at.topic))
         try:
             producer.init(self._spec.request_seconds)
             # While the client connected, other writers may have finished.
@@ -218,9 +214,6 @@ class Entries:
                 time.sleep(pause)
                 pause = min(durations.longest_poll_pause, 2 * pause)
         return True
-
-    def _drawn_id(self) -> str:
-        return f"{self._spec.prefix}/{self.at.topic}/{_CHANCE.randrange(_IDS)}"
 
     def take_in(self, bounds: Bounds) -> None:
         """Read the new records below the end of the bounds."""

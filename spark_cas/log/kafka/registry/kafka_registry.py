@@ -27,6 +27,7 @@ from spark_cas.log.kafka.registry.compacted_map import Entries, kind_of, records
 from spark_cas.log.kafka.registry.fence_and_add import fence
 from spark_cas.log.kafka.registry.group_ledger import Ledger
 from spark_cas.log.kafka.registry.registry_topics import create_registry_topics
+from spark_cas.log.kafka.settings.transactional_ids import id_of_atomic_load, id_of_partition
 from spark_cas.log.kafka.topic.topic_settings import describe
 from spark_cas.log.protocol import EntryKind
 
@@ -189,8 +190,8 @@ class KafkaRegistry:
         job, text = plan.job, self.entry("completion", plan.job)
         done = None if text is None else recorded_completion(text, job)
         own = [each for each in range(plan.partitions) if _may_hold_own_id(plan, done, each)]
-        ids = [self._spec.transactional_id(each, job) for each in own]
-        fence(self._spec, [*ids, self._spec.whole_id(job)] if plan.whole else ids)
+        ids = [id_of_partition(self._spec, each, job) for each in own]
+        fence(self._spec, [*ids, id_of_atomic_load(self._spec, job)] if plan.whole else ids)
         ledger = Ledger(self._clients.members, job)
         ledger.erase([TopicPartition(self._topic, each) for each in range(plan.partitions)])
         if plan.input:

@@ -20,6 +20,7 @@ from spark_cas.log.kafka.client.members import Members
 from spark_cas.log.kafka.client.rights import to_claim
 from spark_cas.log.kafka.registry.group_metadata import MAX_METADATA_BYTES, GroupMetadata
 from spark_cas.log.kafka.registry.inflating import inflate
+from spark_cas.log.kafka.settings.transactional_ids import id_of_load_locks
 
 _MOST_TEXT_BYTES = 1024 * 1024
 """The largest value before compression. Even with the longest names it has a few kilobytes."""
@@ -58,7 +59,7 @@ class KafkaLockTable:
                     raise
 
     def _try(self, locks: LoadLocks) -> bool:
-        producer = TransactionalProducer(self._spec, self._spec.load_locks_id)
+        producer = TransactionalProducer(self._spec, id_of_load_locks(self._spec))
         try:
             producer.init(self._spec.open_transaction_wait_ms / 1000)
             now = self._read(self._spec.request_seconds)

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
+from spark_cas.core.check_name import check_name
 from spark_cas.core.errors import OptionError
-from spark_cas.core.names import check_name
 from spark_cas.log.kafka.settings.kafka_spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, KafkaSpec
 from spark_cas.log.kafka.settings.translate import librdkafka_settings
 from spark_cas.log.kafka.settings.transport import check_transport

@@ -117,26 +117,9 @@ class KafkaSpec:
         """Return another topic of the same brokers."""
         return replace(self, topic=topic)
 
-    def transactional_id(self, partition: int, job: str | None) -> str:
-        """Return the transactional id whose newest producer may write a partition, with a job only for that job.
-
-        The ids do not include attempts or runs, because brokers keep ids for days.
-        """
-        owner = f"{self.prefix}/{self.topic}/{partition}"
-        return owner if job is None else f"{owner}/{job}"
-
-    def whole_id(self, job: str) -> str:
-        """Return the transactional id whose newest producer may write all partitions for an atomic load."""
-        return f"{self.prefix}/{self.topic}/whole/{job}"
-
     def group(self, job: str) -> str:
         """Return the group whose offsets are the ledger of a job. It has no members."""
         return f"{self.prefix}/{job}"
-
-    @property
-    def load_locks_id(self) -> str:
-        """Return the transactional id of the load lock. Partitions have numbers in this place, so it is unique."""
-        return f"{self.prefix}/{self.topic}/grants"
 
     @property
     def load_locks_group(self) -> str:

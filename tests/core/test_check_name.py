@@ -1,7 +1,7 @@
 import pytest
 
+from spark_cas.core.check_name import check_name
 from spark_cas.core.errors import OptionError
-from spark_cas.core.names import check_name
 
 
 @pytest.mark.parametrize("name", ["a", "load-1", "2024.01_final", "...", "-", "a" * 200])

@@ -52,7 +52,7 @@ _BUFFERED_CHUNKS = 2
 """The maximum size of a task's buffers over all of its partitions, in full chunks."""
 
 
-def load_rows(
+def append_rows(
     log: Backend,
     plan: Plan,
     batches: Iterable[tuple[int, pa.RecordBatch]],

@@ -1,0 +1,205 @@
+"""`spark-cas`: load files, read, trim, expand and diagnose a log, and abort and forget jobs."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from spark_cas import __version__
+from spark_cas.cli.command_line import CommandLine, add_log, add_log_options, whole_number
+from spark_cas.programs.arguments import add_options
+
+_JSON_LINES = "one JSON object per line"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program, by default with the arguments of this process, and return the exit code."""
+    argv = sys.argv[1:] if argv is None else [*argv]
+    if argv[:1] == ["load"]:
+        from spark_cas.programs.bulk_load import main as bulk_load
+        from spark_cas.programs.program import local_session
+
+        prog = "spark-cas load"
+        return bulk_load(argv[1:], prog, lambda show_log: local_session(prog, show_log=show_log))
+    return command_line().run(argv, _execute)
+
+
+def command_line() -> CommandLine:
+    """Return the commands and their arguments."""
+    program = CommandLine(
+        "spark-cas", "Conditional publish for Spark: logs that store each row exactly once, at the expected offset."
+    )
+    program.parser.add_argument("--version", action="version", version=f"spark-cas {__version__}")
+    # `main` passes its arguments to the bulk load.
+    program.add_command("load", "Load files exactly once, with Spark on this machine. See 'spark-cas load --help'.")
+    describe = program.add_command(
+        "describe",
+        "Show a log: its layout, the offsets of each partition, the progress of jobs, and active loads.",
+    )
+    add_log(describe)
+    describe.add_argument("--json", action="store_true", help="one JSON object")
+    offsets = program.add_command(
+        "offsets",
+        "Show the offsets of each partition. The next conditional write of a partition expects its end offset.",
+    )
+    add_log(offsets)
+    offsets.add_argument("--json", action="store_true", help=_JSON_LINES)
+    progress = program.add_command("progress", "Show the progress of each job in each partition.")
+    add_log(progress)
+    progress.add_argument("--json", action="store_true", help=_JSON_LINES)
+    progress.add_argument("--job", help="only this job")
+    jobs = program.add_command("jobs", "List the jobs of a log: state, rows, times and offsets.")
+    add_log(jobs)
+    jobs.add_argument("--json", action="store_true", help=_JSON_LINES)
+    _add_doctor(program)
+    _add_read(program)
+    _add_tail(program)
+    expand = program.add_command(
+        "expand",
+        "Add partitions, and keep the order of each key (KIP-253). After an interruption, run the command again.",
+    )
+    add_log(expand)
+    expand.add_argument(
+        "--partitions", type=int, required=True, metavar="N", help="the new number of partitions of the log"
+    )
+    _add_dry_run(expand)
+    abort = program.add_command(
+        "abort", "End an abandoned load that blocks other loads: release its load lock, and abort its invisible rows."
+    )
+    abort.add_argument("job", metavar="JOB", help="the job, as 'describe' lists it")
+    add_log(abort)
+    _add_dry_run(abort)
+    _add_forget(program)
+    trim = program.add_command(
+        "trim",
+        "Delete records below an offset. A directory or object store deletes whole chunks, but never the newest one.",
+    )
+    add_log(trim)
+    trim.add_argument("--partition", type=whole_number, required=True, metavar="P", help="the partition to trim")
+    trim.add_argument(
+        "--before", type=whole_number, required=True, metavar="OFFSET", help="delete records below this offset"
+    )
+    _add_dry_run(trim)
+    program.add_command(
+        "completion", "Print a completion script for bash. Use it with: source <(spark-cas completion)"
+    )
+    return program
+
+
+def _add_doctor(program: CommandLine) -> None:
+    doctor = program.add_command(
+        "doctor",
+        "Find the problems of a log, and the command that fixes each. Exit code 0 none, 8 a warning, 9 an error.",
+    )
+    add_log(doctor)
+    doctor.add_argument("--json", action="store_true", help="one JSON object with all findings")
+    abort = doctor.add_argument_group("end a transaction of a topic, by default those of this log's own writers")
+    abort.add_argument("--abort", action="store_true", help="abort open transactions, and report nothing else")
+    abort.add_argument(
+        "--producer-id", type=whole_number, metavar="ID", help="abort the transaction of this producer, exactly"
+    )
+    abort.add_argument("--producer-epoch", type=whole_number, metavar="EPOCH", help="the epoch of the producer")
+    abort.add_argument("--partition", type=whole_number, metavar="P", help="a partition that the transaction holds")
+    abort.add_argument("--yes", action="store_true", help="abort another producer's transaction without a prompt")
+
+
+def _add_dry_run(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--dry-run", action="store_true", help="check and show the change, but make none")
+
+
+def _add_read(program: CommandLine) -> None:
+    read = program.add_command(
+        "read", "Show the records of each partition: partition, offset, time (UTC), key, value, headers."
+    )
+    add_log(read)
+    _add_records(read)
+    read.add_argument(
+        "--since",
+        metavar="DURATION",
+        help="from the first record whose timestamp is at most this old, such as 90s, 15m, 1h or 2d",
+    )
+    read.add_argument(
+        "--from",
+        dest="base_offset",
+        type=whole_number,
+        metavar="OFFSET",
+        help="with --partition: the first offset; default: the start of the partition",
+    )
+    read.add_argument(
+        "--to",
+        dest="end_offset",
+        type=whole_number,
+        metavar="OFFSET",
+        help="with --partition: the offset before which to stop; default: the end of the partition",
+    )
+    read.add_argument("--limit", type=whole_number, metavar="N", help="the maximum number of records")
+
+
+def _add_tail(program: CommandLine) -> None:
+    tail = program.add_command("tail", "Show the newest records of each partition, in the format of 'read'.")
+    add_log(tail)
+    _add_records(tail)
+    tail.add_argument(
+        "-n",
+        dest="count",
+        type=whole_number,
+        default=10,
+        metavar="N",
+        help="the number of records of each partition; default: 10",
+    )
+    tail.add_argument("--follow", action="store_true", help="continue with new records, until Ctrl-C")
+
+
+def _add_records(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--partition", type=whole_number, metavar="P", help="only this partition")
+    command.add_argument("--key", metavar="KEY", help="only records with this key")
+    add_options(
+        command, "--headers", "NAME=VALUE", "only records with this header; repeat it for records with all of them"
+    )
+    output = command.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help=_JSON_LINES)
+    output.add_argument(
+        "-f",
+        "--format",
+        metavar="FORMAT",
+        help=r"as kcat, such as '%%o: %%k = %%s\n': topic %%t, partition %%p, offset %%o, timestamp %%T, key %%k, "
+        r"value %%s, their sizes %%K and %%S, headers %%h",
+    )
+
+
+def _add_forget(program: CommandLine) -> None:
+    forget = program.add_command(
+        "forget",
+        "Remove the entries of jobs permanently. Their rows stay. A load with the same name appends its rows again.",
+    )
+    forget.add_argument("jobs", nargs="*", metavar="JOB", help="the jobs, and then the LOG, unless brokers are given")
+    add_log_options(forget)
+    forget.add_argument(
+        "--older-than",
+        metavar="DURATION",
+        help="replaces JOB: all jobs that were completed at least this long ago, such as 90d",
+    )
+    forget.add_argument(
+        "--force", action="store_true", help="also a job that is not complete, or that ended within the last hour"
+    )
+    _add_dry_run(forget)
+
+
+def _execute(arguments: argparse.Namespace) -> int | None:
+    # Import here: --help and usage errors do not need the log.
+    from spark_cas.cli import changing, completion, describing, diagnosing, records
+
+    commands: dict[str, Callable[[argparse.Namespace], int | None]] = {
+        "abort": changing.abort,
+        "completion": completion.show,
+        "describe": describing.describe,
+        "doctor": diagnosing.doctor,
+        "expand": changing.expand,
+        "forget": changing.forget,
+        "jobs": describing.jobs,
+        "offsets": describing.offsets,
+        "progress": describing.progress,
+        "read": records.read,
+        "tail": records.tail,
+        "trim": changing.trim,
+    }
+    return commands[arguments.command](arguments)
