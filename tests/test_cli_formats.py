@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_cas import append_once, cli, open_log, raise_for_outcome
+from spark_cas import append_once, open_log, raise_for_outcome
 from spark_cas.cli.command_line import print_error
+from spark_cas.cli.commands import command_line
 from spark_cas.core.errors import ConflictError
 from spark_cas.core.load_locks import LoadLock, LoadLocks
 from spark_cas.core.records import RECORDS
@@ -190,7 +191,7 @@ def completed(*words):
 
 
 def test_completion_in_bash():
-    assert set(completed("")) == set(cli.command_line().commands)
+    assert set(completed("")) == set(command_line().commands)
     assert completed("tr") == ["trim"]
     assert completed("trim", "--d") == ["--dry-run"]
     assert completed("load", "--max-bytes") == ["--max-bytes-per-chunk"]

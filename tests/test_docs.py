@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from key_value_store import cli as store
-from spark_cas import cli
+from spark_cas.cli.commands import command_line
 from spark_cas.core.errors import ErrorKind
 from spark_cas.core.finding import Problem
 from spark_cas.programs import bootstrap_state, bulk_load, stream_copy, verify_log
@@ -22,7 +22,7 @@ PARSERS = {
     "jobs/verify_log.py": verify_log,
 }
 
-COMMAND_LINES = {"spark-cas": cli.command_line(), "key_value_store": store.command_line()}
+COMMAND_LINES = {"spark-cas": command_line(), "key_value_store": store.command_line()}
 
 
 def commands_of(page):
