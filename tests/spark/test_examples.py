@@ -25,6 +25,7 @@ IN_ORDER = [
     "docs/spark.md",
     "examples/key_value_store/README.md",
     "docs/schema-registry.md",
+    "docs/orchestration.md",
 ]
 """The pages with examples. Each may use the names and logs of the pages before it."""
 
