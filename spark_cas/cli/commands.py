@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from spark_cas import __version__
 from spark_cas.cli.command_line import CommandLine, add_log, add_log_options, whole_number
-from spark_cas.programs.arguments import add_options
+from spark_cas.programs.arguments import add_options, add_registry
 
 _JSON_LINES = "one JSON object per line"
 
@@ -155,6 +155,13 @@ def _add_records(command: argparse.ArgumentParser) -> None:
     add_options(
         command, "--headers", "NAME=VALUE", "only records with this header; repeat it for records with all of them"
     )
+    command.add_argument(
+        "--value-format",
+        choices=["text", "json", "avro"],
+        default="text",
+        help="json and avro show each value as JSON, and end at a record that has another format; default: text",
+    )
+    add_registry(command)
     output = command.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help=_JSON_LINES)
     output.add_argument(

@@ -87,8 +87,11 @@ def as_columns(record: Record) -> str:
     return "\t".join([*map(str, columns), readable(record.key), readable(record.value), *headers])
 
 
-def as_json(record: Record) -> str:
-    """Return a JSON object. Bytes that are not UTF-8 are ``{"base64": "..."}``. Unreadable headers are null."""
+def as_json(record: Record, *, is_json: bool = False) -> str:
+    """Return a JSON object. Bytes that are not UTF-8 are ``{"base64": "..."}``. Unreadable headers are null.
+
+    With ``is_json``, the value of the record is the text of a JSON value, which becomes a part of the object.
+    """
     headers = None
     if record.headers is not None:
         headers = [{"key": name, "value": json_of(value)} for name, value in record.headers]
@@ -98,7 +101,7 @@ def as_json(record: Record) -> str:
             "offset": record.offset,
             "timestamp_ms": record.timestamp_ms,
             "key": json_of(record.key),
-            "value": json_of(record.value),
+            "value": json.loads(record.value) if is_json and record.value is not None else json_of(record.value),
             "headers": headers,
         }
     )

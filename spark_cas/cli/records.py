@@ -5,14 +5,16 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from io import TextIOWrapper
 from itertools import islice
 
 from spark_cas.cli.kcat_format import parse_format
 from spark_cas.cli.lines import Conditions, Record, RecordText, as_columns, as_json, records_in
 from spark_cas.cli.opening import naming, opened, read_options
+from spark_cas.cli.value_format import decoder_of
 from spark_cas.core.errors import TruncatedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.log.backend import Backend
@@ -69,6 +71,8 @@ class _Output:
 
     conditions: Conditions
     as_text: RecordText
+    decode: Callable[[Record], Record] | None
+    """Replace the value of a record by its JSON; None shows the bytes."""
 
     @classmethod
     def of(cls, arguments: argparse.Namespace, log: Backend) -> "_Output":
@@ -76,10 +80,11 @@ class _Output:
         # An argument that is not UTF-8 keeps its bytes.
         key = None if arguments.key is None else os.fsencode(arguments.key)
         headers = tuple((name, os.fsencode(value)) for name, value in arguments.headers)
-        return cls(Conditions(key, headers), _format_of(arguments, log))
+        return cls(Conditions(key, headers), _format_of(arguments, log), decoder_of(arguments))
 
     def records(self, log: Backend, partition: int, offsets: OffsetRange) -> Iterator[Record]:
-        return records_in(log, partition, offsets, self.conditions)
+        records = records_in(log, partition, offsets, self.conditions)
+        return records if self.decode is None else map(self.decode, records)
 
     def show(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -93,7 +98,9 @@ class _Output:
 
 def _format_of(arguments: argparse.Namespace, log: Backend) -> RecordText:
     if arguments.format is None:
-        return as_json if arguments.json else as_columns
+        if arguments.json:
+            return as_json if arguments.value_format == "text" else partial(as_json, is_json=True)
+        return as_columns
     try:
         return parse_format(arguments.format, log.topic)
     except ValueError as expected:

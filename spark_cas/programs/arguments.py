@@ -45,7 +45,7 @@ class LoadRequest:
     key: str | None
     """SQL expression; None loads rows without a key."""
     value: str | None
-    """SQL expression; None loads the whole row as JSON."""
+    """SQL expression; None loads the whole row as JSON or Avro."""
     order_by: tuple[str, ...] = ()
     """SQL expressions, each of which may end in ASC or DESC."""
     schema: str | None = None
@@ -66,6 +66,10 @@ class LoadRequest:
     """Whether a row may have a null value, which deletes its key."""
     allow_empty: bool = False
     """Whether input without rows completes the job."""
+    value_avro: str | None = None
+    """Subject of the Avro schema for the whole row; None for JSON."""
+    registry: tuple[tuple[str, str], ...] = ()
+    """Settings of the client of the schema registry. They may be secret."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -74,7 +78,7 @@ class LoadRequest:
 
     @property
     def value_expression(self) -> str | None:
-        """SQL expression of the value; None for the whole row as JSON."""
+        """SQL expression of the value; None for the whole row."""
         return "value" if self.value is None and self.format in _ROWS_ARE_VALUES else self.value
 
     def listed(self, files: Sequence[InputFile]) -> InputList:
@@ -89,6 +93,7 @@ class LoadRequest:
             "--schema": self.schema,
             "--timestamp": self.timestamp,
             "--value": self.value,
+            "--value-avro": self.value_avro,
         }
         return InputList(tuple(files), digested_arguments(arguments))
 
@@ -243,6 +248,12 @@ def add_rows(group: Group) -> None:
     value.add_argument(
         "--value-json", action="store_true", help="the value is the row as JSON; for json the unchanged document"
     )
+    value.add_argument(
+        "--value-avro",
+        metavar="SUBJECT",
+        help="the value is the row as Avro, with the schema of a subject, or of its version as in flights-value@3",
+    )
+    add_registry(group)
     add_options(
         group, "--header", "NAME=SQL", "a header of each record, string or binary; repeat it for more headers"
     )
@@ -254,6 +265,27 @@ def add_rows(group: Group) -> None:
         metavar="SQL",
         help="order of the rows in a partition, may end in DESC; repeat it for more (then by position in the input)",
     )
+
+
+def add_registry(group: Group) -> None:
+    """Add ``--registry`` and ``--registry-option``."""
+    group.add_argument("--registry", metavar="URL", help="URL of the schema registry, for Avro")
+    add_options(
+        group,
+        "--registry-option",
+        "NAME=VALUE",
+        "a setting of its client, such as basic.auth.user.info=env:REGISTRY_LOGIN",
+    )
+
+
+def registry_settings(arguments: argparse.Namespace, *, uses_avro: bool) -> tuple[tuple[str, str], ...]:
+    """Return the settings of `add_registry`. Raises UsageError if they are missing, or have no effect."""
+    if uses_avro and arguments.registry is None:
+        raise UsageError("Avro values need the schema registry. Add --registry URL.")
+    if not uses_avro and (arguments.registry is not None or arguments.registry_option):
+        raise UsageError("--registry and --registry-option are for Avro values. Remove them.")
+    settings = [] if arguments.registry is None else [("url", arguments.registry)]
+    return (*settings, *checked_options(arguments.registry_option, "--registry-option", "url").items())
 
 
 def load_request(arguments: argparse.Namespace, *own_options: str) -> LoadRequest:
@@ -279,6 +311,8 @@ def load_request(arguments: argparse.Namespace, *own_options: str) -> LoadReques
         query=arguments.query,
         headers=tuple(arguments.header),
         timestamp=arguments.timestamp,
+        value_avro=arguments.value_avro,
+        registry=registry_settings(arguments, uses_avro=arguments.value_avro is not None),
     )
 
 
@@ -290,12 +324,15 @@ def _format_of(arguments: argparse.Namespace) -> str:
         raise UsageError("--format, --schema and --read-option describe files: remove them, or remove --query")
     else:
         result = _QUERY
-    if arguments.value is None and not arguments.value_json and result not in _ROWS_ARE_VALUES:
-        raise UsageError("one of the arguments --value --value-json is required")
+    is_whole_row = arguments.value_json or arguments.value_avro is not None
+    if arguments.value is None and not is_whole_row and result not in _ROWS_ARE_VALUES:
+        raise UsageError("one of the arguments --value --value-json --value-avro is required")
     if arguments.schema is not None and result not in ("csv", "json"):
         raise UsageError(f"--schema is for csv and json: {result} input has its own types")
-    if arguments.value_json and result in _ROWS_ARE_VALUES:
-        raise UsageError(f"--value-json is for rows with columns, and --format {result} has one value per row")
+    if is_whole_row and result in _ROWS_ARE_VALUES:
+        raise UsageError(
+            f"--value-json and --value-avro are for rows with columns, and --format {result} has one value per row"
+        )
     return str(result)
 
 

@@ -29,7 +29,7 @@ from spark_cas.programs.input.parts import POSITION_COLUMNS
 from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.row_json import row_json
 from spark_cas.programs.input.session_settings import pinned_settings
-from spark_cas.programs.input.text_files import first_lines, whole_file_settings
+from spark_cas.programs.input.text_files import first_lines, quoted, whole_file_settings
 from spark_cas.programs.input.text_lines import text_rows
 from spark_cas.spark.schema import mark_of
 from spark_cas.spark.writing.route import route_rows
@@ -75,6 +75,10 @@ def ordered_rows(
         frame, positions = _read(spark, request, files)
         columns = [_key(request), _value(request, frame, positions), *_headers(request), *_timestamp(request)]
         rows = frame.select(*columns, *_order_columns(request), *positions)
+        if request.value_avro is not None:
+            from spark_cas import schema_registry  # needs packages of an extra
+
+            rows = schema_registry.encode(rows, subject=request.value_avro, registry=dict(request.registry))
         _require_types(rows)
     named = [F.col(name).desc() if falling else F.col(name).asc() for name, falling in _order(request)]
     return rows, [*named, *map(F.col, positions)]
@@ -190,7 +194,7 @@ def _read(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile
 def _json(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> "DataFrame":
     """Return the documents, with the columns that the expressions of the request use."""
     path = [request.key] if _is_json_path(request) and request.key is not None else []
-    others = (request.value, request.timestamp, *request.headers, *request.order_by)
+    others = (request.value, request.value_avro, request.timestamp, *request.headers, *request.order_by)
     uses_fields = any(others) or not (path or request.key is None)
     options = dict(request.read_options)
     return json_rows(spark, files, request.schema, options, paths=path, with_columns=uses_fields)
@@ -212,6 +216,9 @@ def _value(request: LoadRequest, frame: "DataFrame", positions: Sequence[str]) -
     expression = request.value_expression
     if expression is not None:
         value = _expression(request, "--value", expression)
+    elif request.value_avro is not None:
+        added = {DOCUMENT, *positions, *([request.key] if _is_json_path(request) else [])}
+        value = F.struct(*(F.col(quoted(name)) for name in frame.columns if name not in added))
     else:
         value = F.col(DOCUMENT) if request.format == "json" else row_json(frame, positions)
     if not request.tombstones:

@@ -40,6 +40,7 @@ class Folder:
         self.root = root
         self.user = "root"
         self.command = []
+        self._entry_point = ""
         self._context = context
         self._python = python
         self._installs = installs
@@ -67,7 +68,7 @@ class Folder:
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         return subprocess.run(
-            [str(self._python) if command[0] == "python" else command[0], *command[1:]],
+            [self._entry_point, str(self._python) if command[0] == "python" else command[0], *command[1:]],
             cwd=self._path("."),
             env=environment,
             check=False,
@@ -126,6 +127,10 @@ class Folder:
     def _user(self, name):
         assert name in self._users, f"no step adds the user {name}"
         self.user = name
+
+    def _entrypoint(self, arguments):
+        [script] = json.loads(arguments)
+        self._entry_point = self._path(script)
 
     def _cmd(self, arguments):
         self.command = json.loads(arguments)
@@ -248,7 +253,7 @@ def empty(context, dependencies_python, tmp_path):
         ("'/opt/source[spark]'", "'/opt/absent[spark]'", FileNotFoundError),
         ("USER spark", "USER absent", AssertionError),
         ("RUN useradd", "RUN adduser", UnknownStepError),
-        ("CMD [", "ENTRYPOINT [", UnknownStepError),
+        ("CMD [", "SHELL [", UnknownStepError),
     ],
 )
 def test_wrong_dockerfile_fails(right, wrong, error, empty):

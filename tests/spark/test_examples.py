@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.pages import PAGES, Block, blocks
+from tests.support.schema_registry import registry_double
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(300)]
 
@@ -23,6 +24,8 @@ IN_ORDER = [
     "docs/result.md",
     "docs/spark.md",
     "examples/key_value_store/README.md",
+    "docs/schema-registry.md",
+    "docs/orchestration.md",
 ]
 """The pages with examples. Each may use the names and logs of the pages before it."""
 
@@ -51,15 +54,25 @@ def test_every_page_with_examples_is_run():
     assert {page for page in PAGES for block in blocks(page) if block.language in RUN} == set(IN_ORDER)
 
 
-def test_the_examples_run_one_after_the_other(spark, broker, s3, tmp_path, capsys):
+@pytest.fixture
+def servers(broker, s3):
+    """The addresses of the servers, by those on the pages. The schema registry is a test double."""
+    fields = [{"name": name, "type": ["null", "string"]} for name in ("tail", "origin")]
+    with registry_double() as double:
+        double.register("flights-value", {"type": "record", "name": "Flight", "fields": fields})
+        yield {"localhost:9092": broker.bootstrap, "s3://my-bucket": s3.url, "http://localhost:8081": double.url}
+
+
+def test_the_examples_run_one_after_the_other(spark, s3, servers, tmp_path, capsys):
     # The options of the store that docs/object-store.md defines for a remote bucket.
     names: dict[str, Any] = {"store": {f"store.{name}": value for name, value in s3.options.items()}}
     for page in IN_ORDER:
         here = [Block("python", READER_HAS.get(page, ""), ""), *blocks(page)]
         for block in here:
             if block.language in RUN and not block.why_not_run:
-                text = block.text.replace("/data/", f"{tmp_path}/").replace("localhost:9092", broker.bootstrap)
-                text = text.replace("s3://my-bucket", s3.url)
+                text = block.text.replace("/data/", f"{tmp_path}/")
+                for address, own in servers.items():
+                    text = text.replace(address, own)
                 run(Block(block.language, text, ""), spark, names, page)
     assert names["seen"].expected_offsets.count('"') == 2 * 4
     printed = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector from Maven Central, for comparisons. PySpark does not include it."""
+"""Spark's own Kafka connector and Avro functions from Maven Central, which PySpark does not include."""
 
 from pathlib import Path
 
@@ -23,6 +23,21 @@ _IVY_FILE = f"""\
 """
 
 
+_AVRO_FILE = f"""\
+<ivy-module version="2.0">
+  <info organisation="spark_cas" module="spark-avro"/>
+  <dependencies defaultconfmapping="default->default">
+    <dependency org="org.apache.spark" name="spark-avro_2.13" rev="{SPARK_VERSION}" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
 def connector_jars() -> list[Path]:
     """Return the jars for ``spark.jars``. The first call on a machine downloads them (10 MB)."""
     return sorted(resolved(f"spark-connector-{SPARK_VERSION}", _IVY_FILE).glob("*.jar"))
+
+
+def avro_jars() -> list[Path]:
+    """Return the jar of ``from_avro`` and ``to_avro`` for ``spark.jars``. The first call downloads it (0.2 MB)."""
+    return sorted(resolved(f"spark-avro-{SPARK_VERSION}", _AVRO_FILE).glob("*.jar"))

@@ -151,13 +151,18 @@ def parse_schema(text: str, file: str) -> Record:
     Raises UsageError, which names the file and the field, for a schema that is invalid or has a type that a load does
     not read.
     """
-    try:
-        slot = _Parser(file).slot(json.loads(text), _Place())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file}: the Avro schema of the file is not valid JSON. Nothing was appended.") from error
+    slot = parse_type(text, file)
     if not isinstance(slot.type, Record) or slot.nullable:
         raise UsageError(f"{file}: the Avro schema is not that of a record. Nothing was appended. Write records.")
     return slot.type
+
+
+def parse_type(text: str, name: str) -> Slot:
+    """Return the type that a schema describes. Raises UsageError as `parse_schema`, with the name of the schema."""
+    try:
+        return _Parser(name).slot(json.loads(text), _Place())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name}: the Avro schema is not valid JSON. Nothing was appended.") from error
 
 
 @dataclass(frozen=True, slots=True)

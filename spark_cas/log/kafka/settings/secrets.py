@@ -39,10 +39,11 @@ def resolve(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
         OptionError: A variable is not set, a file cannot be read, or the value is empty or contains NUL. The message
             names the setting and the variable, never a path or a value.
     """
-    return {name: _resolved(RESOLVED[name], value) if name in RESOLVED else value for name, value in pairs}
+    return {name: resolved(RESOLVED[name], value) if name in RESOLVED else value for name, value in pairs}
 
 
-def _resolved(setting: str, value: str) -> str:
+def resolved(setting: str, value: str) -> str:
+    """Return the value of a setting, or of its reference. Raises OptionError as `resolve`."""
     kind, colon, reference = value.partition(":")
     if not colon or kind not in ("env", "file"):
         return value

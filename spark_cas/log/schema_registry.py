@@ -1,0 +1,225 @@
+"""The schemas of a Confluent Schema Registry, and records in its two wire formats.
+
+A record has the id of its schema either before the payload, as a zero byte and four bytes, or as a GUID in a header.
+"""
+
+import json
+import re
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from io import BytesIO
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from spark_cas.core.errors import (
+    AccessDeniedError,
+    ConditionalLogError,
+    OptionError,
+    SchemaError,
+    StorageError,
+    UnreadableRecordError,
+)
+from spark_cas.log.kafka.settings.secrets import resolved
+from spark_cas.log.kafka.settings.transport import is_loopback
+
+try:
+    from confluent_kafka.schema_registry import (
+        RegisteredSchema,
+        Schema,
+        SchemaRegistryClient,
+        SchemaRegistryError,
+        dual_schema_id_deserializer,
+    )
+    from confluent_kafka.schema_registry.serde import SchemaId
+    from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
+    from fastavro import parse_schema, schemaless_reader, schemaless_writer
+    from fastavro.validation import validate
+except ImportError as missing:
+    raise OptionError(
+        "a schema registry needs the client of confluent-kafka, and fastavro. Run: pip install 'spark-cas[registry]'"
+    ) from missing
+
+__all__ = [
+    "RegisteredSchema",
+    "SchemaId",
+    "SchemaRegistry",
+    "Settings",
+    "at_place",
+    "avro_bytes",
+    "checked_settings",
+    "parsed_avro",
+]
+
+Settings = str | Mapping[str, Any]
+"""The URL of a registry, or the settings of confluent-kafka's ``SchemaRegistryClient``."""
+_SECRETS = ("basic.auth.user.info", "bearer.auth.client.id", "bearer.auth.client.secret", "bearer.auth.token")
+_RESOLVED = (*_SECRETS, "proxy", "ssl.key.password")
+"""Settings that may be references, ``env:NAME`` or ``file:PATH``."""
+_NUMBERS = ("cache.capacity", "max.retries", "retries.max.wait.ms", "retries.wait.ms", "timeout")
+_TIMEOUT = 10
+"""In seconds. The client has no timeout by default."""
+_VERSION = re.compile(r"(?P<subject>.+)@(?P<version>[1-9][0-9]*)")
+_Result = TypeVar("_Result")
+_Error = TypeVar("_Error", bound=ConditionalLogError)
+
+
+def checked_settings(settings: Settings) -> dict[str, Any]:
+    """Return the settings of a client, with references in place of secrets.
+
+    Raises OptionError if a secret is in the URL, or would be sent unencrypted to another machine.
+    """
+    result: dict[str, Any] = {"url": settings} if isinstance(settings, str) else dict(settings)
+    result.setdefault("timeout", _TIMEOUT)
+    result |= {name: int(result[name]) for name in _NUMBERS if str(result.get(name)).isdecimal()}  # from text
+    for each in map(urlsplit, str(result.get("url", "")).split(",")):
+        if each.username is not None:
+            raise OptionError(
+                "the URL of the schema registry has a user. Set basic.auth.user.info to a reference, env:NAME or "
+                "file:PATH, to USER:PASSWORD."
+            )
+        if (
+            each.scheme == "http"
+            and any(name in result for name in _SECRETS)
+            and not is_loopback(each.hostname or "")
+        ):
+            raise OptionError(
+                "a login at the schema registry over http:// would send its secret unencrypted to another machine. "
+                "Use https://."
+            )
+    return result
+
+
+class SchemaRegistry:
+    """A client of a registry, which keeps the schemas that it has read. Raises OptionError for wrong settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        values = checked_settings(settings)
+        values |= {name: resolved(name, values[name]) for name in _RESOLVED if isinstance(values.get(name), str)}
+        try:
+            self._client = SchemaRegistryClient(values)
+        except (OSError, TypeError, ValueError) as error:  # the text of the exception may contain a value
+            wrong = [name for name in values if name in str(error)] or ["url"]
+            raise OptionError(
+                f"the schema registry has an unknown or wrong setting: {', '.join(wrong)} ({type(error).__name__}). "
+                f"Use the settings of confluent-kafka's SchemaRegistryClient."
+            ) from None
+        self._parsed: dict[int | UUID, Any] = {}
+
+    def schema_of(self, subject: str) -> RegisteredSchema:
+        """Return the latest Avro schema of a subject, or that of a version: ``SUBJECT@3``.
+
+        Raises SchemaError if there is none, and the errors of a registry that cannot be read as `decoded`.
+        """
+        match = _VERSION.fullmatch(subject)
+        arguments: tuple[Any, ...] = (match["subject"], int(match["version"])) if match else (subject,)
+        label = f"the schema of subject {subject!r}"
+        result = _requested(label, SchemaError, lambda: self._client.get_version(*arguments))
+        _avro_text(result.schema, label, SchemaError)
+        return result
+
+    def decoded(
+        self,
+        data: bytes,
+        headers: Iterable[tuple[str, bytes | None]],
+        *,
+        is_key: bool = False,
+        reader: Any = None,  # noqa: ANN401 - as fastavro
+    ) -> Any:  # noqa: ANN401 - the schema decides
+        """Decode a key or value.
+
+        Args:
+            data: The key or the value.
+            headers: The headers of the record.
+            is_key: Whether the data is the key.
+            reader: The schema of the result, as fastavro has parsed it; None for the schema of the record.
+
+        Raises:
+            UnreadableRecordError: The data is in neither wire format, or does not match its schema, or the registry
+                does not have the schema.
+            AccessDeniedError: The registry rejected the login.
+            StorageError: The registry cannot be reached, or failed.
+        """
+        schema_id = SchemaId("AVRO")
+        context = SerializationContext("", MessageField.KEY if is_key else MessageField.VALUE, [*headers])
+        try:
+            payload = dual_schema_id_deserializer(data, context, schema_id)
+        except (SerializationError, ValueError, struct.error) as error:
+            raise UnreadableRecordError(
+                f"the {context.field} is in neither wire format of a schema registry. It has {len(data)} bytes and "
+                f"begins with {data[:5].hex() or 'none'}, and no valid header has its schema. Read it as text, with "
+                f"its headers, or start after the record."
+            ) from error
+        key: Any = schema_id.guid if schema_id.id is None else schema_id.id
+        writer = self._writer_schema(key)
+        try:
+            value = schemaless_reader(payload, writer, reader)
+            if payload.read(1):
+                raise ValueError("bytes follow the value")  # noqa: TRY301 - as if fastavro had checked it
+        except Exception as error:  # fastavro raises exceptions of many types
+            raise UnreadableRecordError(
+                f"the {context.field} does not match its schema {key}, or that schema does not fit the requested one "
+                f"({type(error).__name__}: {error}). Read with a compatible schema, or start after the record."
+            ) from error
+        return value
+
+    def _writer_schema(self, key: int | UUID) -> Any:  # noqa: ANN401 - as fastavro
+        if key not in self._parsed:
+            label = f"schema {key}"
+            if isinstance(key, int):
+                schema = _requested(label, UnreadableRecordError, lambda: self._client.get_schema(key))
+            else:
+                schema = _requested(label, UnreadableRecordError, lambda: self._client.get_schema_by_guid(str(key)))
+            self._parsed[key] = parsed_avro(_avro_text(schema, label, UnreadableRecordError), label, {})
+        return self._parsed[key]
+
+
+def parsed_avro(text: str, name: str, named: dict[str, Any]) -> Any:  # noqa: ANN401 - as fastavro
+    """Return a schema as fastavro needs it, and add its named types to ``named``. Raises SchemaError."""
+    try:
+        return parse_schema(json.loads(text), named_schemas=named)
+    except Exception as error:
+        raise SchemaError(f"{name} is not a valid Avro schema ({type(error).__name__}).") from error
+
+
+def avro_bytes(value: object, parsed: Any) -> bytes:  # noqa: ANN401 - as fastavro
+    """Return the Avro data of a value, without a schema id. Raises an exception of any type if it does not fit."""
+    validate(value, parsed)  # the writer would replace some invalid values
+    content = BytesIO()
+    schemaless_writer(content, parsed, value, strict_allow_default=True)
+    return content.getvalue()
+
+
+def at_place(error: _Error, partition: int | None, offset: int | None) -> _Error:
+    """Return the error with the position of its record, if it is known."""
+    if partition is None or offset is None:
+        return error
+    message = f"partition {partition}, offset {offset}: {error.message}"
+    return error.with_message(message, partition=partition, offset=offset)
+
+
+def _requested(label: str, missing: type[ConditionalLogError], request: Callable[[], _Result]) -> _Result:
+    """Return the reply to a request. Raises ``missing`` if the registry does not have the schema."""
+    try:
+        return request()
+    except SchemaRegistryError as error:
+        reply = f"{label} (HTTP {error.http_status_code}, error code {error.error_code})"
+        if error.http_status_code == HTTPStatus.NOT_FOUND:
+            raise missing(f"the schema registry does not have {reply}. Check the name, and the registry.") from error
+        if error.http_status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            fix = "Check the login, such as basic.auth.user.info, and the rights of its user."
+            raise AccessDeniedError(f"the schema registry refused {reply}. {fix}") from error
+        raise StorageError(f"the schema registry failed to return {reply}. Retry later.") from error
+    except Exception as error:  # those of the HTTP client, and of the token
+        raise StorageError(
+            f"the schema registry cannot be reached, so {label} was not read ({type(error).__name__}). Check its URL "
+            f"and the network, then retry."
+        ) from error
+
+
+def _avro_text(schema: Schema, label: str, unsupported: type[ConditionalLogError]) -> str:
+    if schema.schema_type != "AVRO" or schema.references or schema.schema_str is None:
+        kind = "refers to other schemas" if schema.references else f"has the type {schema.schema_type}"
+        raise unsupported(f"{label} {kind}. Only Avro schemas without references are supported.")
+    return schema.schema_str
