@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,15 +13,13 @@ from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.csv_blocks import READ_WHOLE, CsvBlock, CsvBlocks, first_record
 from spark_cas.programs.input.csv_dialect import CsvDialect, parse_csv_options
-from spark_cas.programs.input.parts import FILE, POSITION, Part, shown
-from spark_cas.programs.input.read_options import ValueFormats
-from spark_cas.programs.input.text_files import InputFile, first_lines, parsed_schema, quoted, read_lines
-from spark_cas.programs.input.time_patterns import PLACE, json_options, raised_at_place, time_problem
+from spark_cas.programs.input.parts import Part, shown
+from spark_cas.programs.input.text_files import InputFile, first_lines, parsed_schema, read_lines
+from spark_cas.programs.input.time_patterns import PLACE, text_fields, with_parsed_times
 from spark_cas.programs.input.typed_text import NumberFormat, TextColumn, first_wrong, text_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _FIRST_LINES = (1, 100, 10_000)
 _LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
@@ -69,17 +67,16 @@ def csv_rows(
         fields = parsed_schema(schema)
         header = fields.names
     numbers = _number_format(spark, formats.locale) if formats.locale else None
-    columns = tuple(text_column(field, formats, numbers) for field in fields)
-    patterns = {field.name for field in fields if formats.pattern(field.dataType.simpleString())}
-    text_columns = tuple(_as_text(column) if column.name in patterns else column for column in columns)
-    task = _Format(dialect, text_columns, None if dialect.by_place else tuple(header), bool(patterns))
-
-    if not patterns:
-        return read_lines(spark, files, partial(_CsvReader, task=task), fields)
-    task_fields = [StructField(each.name, StringType()) if each.name in patterns else each for each in fields]
-    place = StructField(PLACE, StringType())
-    rows = read_lines(spark, files, partial(_CsvReader, task=task), StructType([*task_fields, place]))
-    return _with_parsed_times(rows, fields, formats)
+    result = text_fields(fields, formats)
+    has_pattern = result != fields
+    columns = tuple(
+        replace(column, kind="string") if formats.pattern(column.kind) else column
+        for column in (text_column(field, formats, numbers) for field in fields)
+    )
+    task = _Format(dialect, columns, None if dialect.by_place else tuple(header), has_pattern)
+    place = [StructField(PLACE, StringType())] if has_pattern else []
+    rows = read_lines(spark, files, partial(_CsvReader, task=task), StructType([*result, *place]))
+    return with_parsed_times(rows, fields, formats) if has_pattern else rows
 
 
 class _CsvReader:
@@ -187,26 +184,3 @@ def _number_format(spark: "SparkSession", locale: str) -> NumberFormat:
     if point is None or group is None:
         raise UsageError(f"read option locale: the numbers of {locale!r} are not known; expected one such as de-DE.")
     return NumberFormat(point, group)
-
-
-def _as_text(column: TextColumn) -> TextColumn:
-    return TextColumn(column.name, "string", "string", nullable=column.nullable)
-
-
-def _with_parsed_times(rows: "DataFrame", fields: "StructType", formats: ValueFormats) -> "DataFrame":
-    """Parse columns that have a Java pattern with Spark."""
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import StructType
-
-    times = StructType([each for each in fields if formats.pattern(each.dataType.simpleString())])
-    document = F.to_json(F.struct(*(F.col(quoted(name)) for name in times.names)))
-    parsed = F.from_json(document, times, {**json_options(formats), "mode": "PERMISSIVE"})
-    columns = [
-        parsed.getField(name).alias(name) if name in times.names else F.col(quoted(name)) for name in fields.names
-    ]
-    position = F.col(POSITION)
-    problem = time_problem(document, times, formats)
-    if problem is not None:
-        # As part of the position, the check runs even if no expression uses the column.
-        position = F.when(problem.isNotNull(), raised_at_place(problem)).otherwise(position)
-    return rows.select(*columns, F.col(FILE), position.alias(POSITION))

@@ -1,24 +1,23 @@
-"""Check that values of JSON documents are valid for a schema and keep their exact value.
+"""Convert the fields of JSON documents to columns. A value that its type cannot represent exactly is an error."""
 
-Spark's `from_json` (4.2) converts a number to text through DOUBLE: 1.10 becomes 1.1. This module therefore renders
-documents in which each value of a STRING field is a string.
-"""
-
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.json_documents import Json, Number, compact
+from spark_cas.programs.input.merged_columns import arrow_type
 from spark_cas.programs.input.parts import SHOWN_CHARACTERS, shown
 from spark_cas.programs.input.read_options import ValueFormats
-from spark_cas.programs.input.typed_text import TextColumn, first_wrong, text_column
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+from spark_cas.programs.input.time_patterns import text_type
+from spark_cas.programs.input.typed_text import first_wrong, text_column
 
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+
+Converter: TypeAlias = Callable[[Sequence[Json], Sequence[int]], pa.Array]
+"""A function that converts the values of a field. The numbers are those of their documents, for `FieldError`."""
 
 
 class FieldError(ValueError):
@@ -29,171 +28,128 @@ class FieldError(ValueError):
         self.record = record
 
 
-class _Node(Protocol):
-    def visit(self, value: Json, record: int) -> None:
-        """Check a value other than null in the document with this number."""
+def field_converter(schema: T.StructType, formats: ValueFormats, *, scalars_only: bool) -> Converter:
+    """Return the converter of documents to a struct array with `text_type` of a schema.
 
-    def render(self, value: Json) -> str:
-        """Return a value other than null as JSON for `from_json`."""
+    It raises FieldError. If `scalars_only`, STRING fields reject objects and arrays.
 
+    Raises UsageError for a type that JSON does not have.
+    """
 
-class JsonFields:
-    """Checks documents in batches. It collects the texts of a field and checks them together."""
+    def converter(name: str, kind: T.DataType) -> Converter:
+        match kind:
+            case T.StructType():
+                members = {each.name: converter(f"{name}.{each.name}", each.dataType) for each in kind}
+                required = [each.name for each in kind if not each.nullable]
+                return _struct(name, members, required, arrow_type(text_type(kind, formats)))
+            case T.ArrayType():
+                inner, with_null = converter(f"{name}[]", kind.elementType), kind.containsNull
+            case T.MapType():
+                if not isinstance(kind.keyType, T.StringType):
+                    raise UsageError(f"--schema: the names of {shown(name[1:])} are text: expected MAP<STRING, ...>.")
+                inner, with_null = converter(f"{name}[]", kind.valueType), kind.valueContainsNull
+            case _:
+                return _scalar(name[1:], kind, formats, scalars_only=scalars_only)
+        return _list(name, inner, arrow_type(text_type(kind, formats)), with_null=with_null)
 
-    def __init__(self, schema: "StructType", formats: ValueFormats, *, scalars_only: bool) -> None:
-        """If `scalars_only`, STRING fields reject objects and arrays."""
-        self._scalars_only = scalars_only
-        self._formats = formats
-        self._leaves: list[_Leaf] = []
-        self._root = self._node("", schema)
-
-    def check(self, documents: Sequence[dict[str, Json]]) -> None:
-        """Raise FieldError for a value that its type cannot represent exactly."""
-        for leaf in self._leaves:
-            leaf.clear()
-        for record, document in enumerate(documents):
-            self._root.visit(document, record)
-        for leaf in self._leaves:
-            leaf.check()
-
-    def rendered(self, document: dict[str, Json]) -> str:
-        """Return a document's fields as JSON for `from_json`. Call `check` first."""
-        return self._root.render(document)
-
-    def _node(self, name: str, kind: "DataType") -> _Node:
-        from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
-
-        if isinstance(kind, StructType):
-            members = {each.name: self._node(f"{name}.{each.name}", each.dataType) for each in kind}
-            return _Object(name, members, {each.name for each in kind if not each.nullable})
-        if isinstance(kind, ArrayType):
-            return _Array(name, self._node(f"{name}[]", kind.elementType), with_null=kind.containsNull)
-        if isinstance(kind, MapType):
-            if not isinstance(kind.keyType, StringType):
-                raise UsageError(f"--schema: the names of {shown(name[1:])} are text: expected MAP<STRING, ...>.")
-            return _Map(name, self._node(f"{name}[]", kind.valueType), with_null=kind.valueContainsNull)
-        column = text_column(StructField(name[1:], kind), self._formats)
-        if column.kind == "binary":
-            raise UsageError(f"--schema: JSON has no bytes for {shown(name[1:])}: expected STRING.")
-        has_pattern = bool(self._formats.pattern(column.kind))
-        leaf = _Leaf(column, scalars_only=self._scalars_only, parsed_later=has_pattern)
-        self._leaves.append(leaf)
-        return leaf
+    return converter("", schema)
 
 
-class _Leaf:
-    def __init__(self, column: TextColumn, *, scalars_only: bool, parsed_later: bool) -> None:
-        self._column = column
-        self._scalars_only = scalars_only
-        self._parsed_later = parsed_later
-        self._texts: list[str] = []
-        self._records: list[int] = []
+def _scalar(name: str, kind: T.DataType, formats: ValueFormats, *, scalars_only: bool) -> Converter:
+    column = text_column(T.StructField(name, kind), formats)
+    if column.kind == "binary":
+        raise UsageError(f"--schema: JSON has no bytes for {shown(name)}: expected STRING.")
 
-    def clear(self) -> None:
-        self._texts, self._records = [], []
-
-    def visit(self, value: Json, record: int) -> None:
-        kind = self._column.kind
-        if kind == "string":
-            if self._scalars_only and isinstance(value, dict | list):
-                raise _error(record, self._column.name, value, "a text, as it is in other documents")
-            return
-        if kind == "boolean":
-            fits = isinstance(value, bool)
-        elif kind in ("date", "timestamp", "timestamp_ntz"):
-            fits = isinstance(value, str) and not isinstance(value, Number)
-        elif kind in ("float", "double"):
-            fits = isinstance(value, Number) or value in _NOT_FINITE
-        else:
-            # Many systems write decimals as strings, because many parsers convert numbers to floating point.
-            fits = isinstance(value, str if kind == "decimal" else Number)
-        if not fits:
-            raise _error(record, self._column.name, value, self._column.type)
-        if isinstance(value, str) and not self._parsed_later:
-            self._texts.append(value)
-            self._records.append(record)
-
-    def render(self, value: Json) -> str:
-        if self._column.kind == "string" and (isinstance(value, Number | bool) or not isinstance(value, str)):
-            return compact(compact(value))
-        return compact(value)
-
-    def check(self) -> None:
-        texts = pa.array(self._texts, pa.string())
+    def convert(values: Sequence[Json], records: Sequence[int]) -> pa.Array:
+        expected = "a text, as it is in other documents" if column.kind == "string" else column.type
+        for value, record in zip(values, records, strict=True):
+            if value is not None and not _fits(value, column.kind, scalars_only=scalars_only):
+                raise _error(record, name, value, expected)
+        texts = [each if each is None or isinstance(each, str) else compact(each) for each in values]
+        array = pa.array(texts, pa.string())
+        if formats.pattern(column.kind):
+            return array
         try:
-            self._column.values(texts)
+            return column.values(array)
         except ValueError:
-            wrong = first_wrong(texts, self._column)
-            raise _error(self._records[wrong], self._column.name, self._texts[wrong], self._column.type) from None
+            wrong = first_wrong(array, column)
+            raise _error(records[wrong], name, values[wrong], expected) from None
+
+    return convert
 
 
-class _Object:
-    def __init__(self, name: str, members: dict[str, _Node], required: set[str]) -> None:
-        self._name = name
-        self._members = members
-        self._required = required
-        self._in_lower_case = {each.lower(): each for each in members}
+def _fits(value: Json, kind: str, *, scalars_only: bool) -> bool:
+    """Return whether the kind of a JSON value is that of the type."""
+    is_text = isinstance(value, str) and not isinstance(value, Number)
+    match kind:
+        case "string":
+            return not (scalars_only and isinstance(value, dict | list))
+        case "boolean":
+            return isinstance(value, bool)
+        case "date" | "timestamp" | "timestamp_ntz":
+            return is_text
+        case "float" | "double":
+            return isinstance(value, Number) or value in _NOT_FINITE
+    # Many systems write decimals as strings, because many parsers convert numbers to floating point.
+    return isinstance(value, Number) or (kind == "decimal" and is_text)
 
-    def visit(self, value: Json, record: int) -> None:
+
+def _struct(name: str, members: dict[str, Converter], required: Sequence[str], target: pa.StructType) -> Converter:
+    in_lower_case = {each.lower(): each for each in members}
+
+    def check(value: Json, record: int) -> None:
         if not isinstance(value, dict):
-            raise _error(record, self._name[1:], value, "an object")
-        for name, each in value.items():
-            member = self._members.get(name)
-            if member is None:
-                other = self._in_lower_case.get(name.lower())
-                if other is not None and other not in value:
-                    raise FieldError(
-                        record, f"the field {shown(name)} differs in case from {shown(other)} of --schema"
-                    )
-            elif each is not None:
-                member.visit(each, record)
-        for name in self._required:
-            if value.get(name) is None:
-                raise FieldError(record, f"the field {shown(f'{self._name}.{name}'[1:])} is absent, and is NOT NULL")
+            raise _error(record, name[1:], value, "an object")
+        for each in value.keys() - members.keys():
+            other = in_lower_case.get(each.lower())
+            if other is not None and other not in value:
+                raise FieldError(record, f"the field {shown(each)} differs in case from {shown(other)} of --schema")
+        for each in required:
+            if value.get(each) is None:
+                raise FieldError(record, f"the field {shown(f'{name}.{each}'[1:])} is absent, and is NOT NULL")
 
-    def render(self, value: Json) -> str:
-        members = cast("dict[str, Json]", value).items()
-        known = ((name, each, self._members.get(name)) for name, each in members)
-        return _object((name, each, member) for name, each, member in known if member is not None)
+    def convert(values: Sequence[Json], records: Sequence[int]) -> pa.Array:
+        for value, record in zip(values, records, strict=True):
+            if value is not None:
+                check(value, record)
+        objects = [each if isinstance(each, dict) else {} for each in values]
+        arrays = [member([each.get(key) for each in objects], records) for key, member in members.items()]
+        mask = pa.array([each is None for each in values], pa.bool_())
+        return pa.StructArray.from_arrays(arrays, fields=list(target.fields), mask=mask)
 
-
-class _Array:
-    def __init__(self, name: str, element: _Node, *, with_null: bool) -> None:
-        self._name = name
-        self._element = element
-        self._with_null = with_null
-
-    def visit(self, value: Json, record: int) -> None:
-        if not isinstance(value, list):
-            raise _error(record, self._name[1:], value, "an array")
-        self._visit_all(value, record)
-
-    def render(self, value: Json) -> str:
-        elements = cast("list[Json]", value)
-        return "[" + ",".join("null" if each is None else self._element.render(each) for each in elements) + "]"
-
-    def _visit_all(self, values: Sequence[Json], record: int) -> None:
-        for each in values:
-            if each is not None:
-                self._element.visit(each, record)
-            elif not self._with_null:
-                raise FieldError(record, f"an element of {shown(self._name[1:])} is null, and is NOT NULL")
+    return convert
 
 
-class _Map(_Array):
-    def visit(self, value: Json, record: int) -> None:
-        if not isinstance(value, dict):
-            raise _error(record, self._name[1:], value, "an object")
-        self._visit_all(list(value.values()), record)
+def _list(name: str, inner: Converter, target: pa.DataType, *, with_null: bool) -> Converter:
+    """Return the converter of arrays, or of objects to a map."""
+    is_map = pa.types.is_map(target)
 
-    def render(self, value: Json) -> str:
-        members = cast("dict[str, Json]", value).items()
-        return _object((name, each, self._element) for name, each in members)
+    def convert(values: Sequence[Json], records: Sequence[int]) -> pa.Array:
+        names: list[str] = []
+        elements: list[Json] = []
+        owners: list[int] = []
+        offsets = [0]
+        for value, record in zip(values, records, strict=True):
+            if isinstance(value, dict) and is_map:
+                names += value
+                elements += value.values()
+            elif isinstance(value, list) and not is_map:
+                elements += value
+            elif value is not None:
+                raise _error(record, name[1:], value, "an object" if is_map else "an array")
+            owners += [record] * (len(elements) - len(owners))
+            offsets.append(len(elements))
+        if not with_null and None in elements:
+            problem = f"an element of {shown(name[1:])} is null, and is NOT NULL"
+            raise FieldError(owners[elements.index(None)], problem)
+        converted = inner(elements, owners)
+        starts = pa.array(offsets, pa.int32())
+        mask = pa.array([each is None for each in values], pa.bool_())
+        if is_map:
+            return pa.MapArray.from_arrays(starts, pa.array(names, pa.string()), converted, type=target, mask=mask)
+        return pa.ListArray.from_arrays(starts, converted, type=target, mask=mask)
 
-
-def _object(members: Iterable[tuple[str, Json, _Node]]) -> str:
-    texts = (f"{compact(name)}:{'null' if each is None else node.render(each)}" for name, each, node in members)
-    return "{" + ",".join(texts) + "}"
+    return convert
 
 
 def _error(record: int, name: str, value: Json, expected: str) -> FieldError:
@@ -206,17 +162,17 @@ def _error(record: int, name: str, value: Json, expected: str) -> FieldError:
     return FieldError(record, f"the field {shown(name)}: {result} is not exactly {expected}")
 
 
-def missing_fields(schema: "DataType", result: "DataType", name: str = "") -> str | None:
+def missing_fields(schema: T.DataType, result: T.DataType, name: str = "") -> str | None:
     """Return the first field of a schema that is missing in the other; None if there is none."""
-    from pyspark.sql.types import ArrayType, StructType
-
-    if isinstance(schema, StructType) and isinstance(result, StructType):
-        existing = {each.name: each.dataType for each in result}
-        for each in schema:
-            path = f"{name}.{each.name}" if name else each.name
-            missing = path if each.name not in existing else missing_fields(each.dataType, existing[each.name], path)
-            if missing:
-                return missing
-    if isinstance(schema, ArrayType) and isinstance(result, ArrayType):
-        return missing_fields(schema.elementType, result.elementType, name)
+    match schema, result:
+        case T.StructType(), T.StructType():
+            existing = {each.name: each.dataType for each in result}
+            for each in schema:
+                path = f"{name}.{each.name}" if name else each.name
+                if each.name not in existing:
+                    return path
+                if missing := missing_fields(each.dataType, existing[each.name], path):
+                    return missing
+        case T.ArrayType(), T.ArrayType():
+            return missing_fields(schema.elementType, result.elementType, name)
     return None

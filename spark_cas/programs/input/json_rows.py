@@ -19,11 +19,11 @@ from spark_cas.programs.input.json_documents import (
     parse_path,
     text_at,
 )
-from spark_cas.programs.input.json_fields import FieldError, JsonFields, missing_fields
-from spark_cas.programs.input.parts import POSITION, Part, count_filled_lines, require_text, shown
+from spark_cas.programs.input.json_fields import FieldError, field_converter, missing_fields
+from spark_cas.programs.input.parts import Part, count_filled_lines, require_text, shown
 from spark_cas.programs.input.read_options import TIME_OPTIONS, ReadOptions, ValueFormats
 from spark_cas.programs.input.text_files import InputFile, parsed_schema, quoted, read_lines
-from spark_cas.programs.input.time_patterns import NO_FIELD, PLACE, json_options, raised_at_place, time_problem
+from spark_cas.programs.input.time_patterns import PLACE, text_fields, with_parsed_times
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 DOCUMENT = "_input_document"
 """Column with the bytes of the document in UTF-8."""
-_FIELDS = "_input_fields"
-"""Column with the document's fields as JSON that `from_json` reads exactly."""
+_NO_FIELD = "_input_corrupt"
+"""Name that no field has. Spark's reader returns null for a field with the name of the corrupt record."""
 _NAMES = ("encoding", "multiLine", "mode", *TIME_OPTIONS)
 _FIX = "Correct the document, or remove it"
 _FIX_LINE = f"{_FIX}; if documents have several lines, give --read-option multiLine=true"
@@ -79,7 +79,6 @@ def json_rows(
         UsageError: for an option, a path or a type that cannot be honoured
         UnreadableInputError: for a field of the schema that no document has; from tasks for any bad content
     """
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
     from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
     read = ReadOptions(read_options, _NAMES, {"charset": "encoding"})
@@ -96,23 +95,14 @@ def json_rows(
     if not with_columns:
         return rows
     if schema is not None:
-        JsonFields(parsed_schema(schema), formats, scalars_only=False)  # reject unsupported types
+        field_converter(parsed_schema(schema), formats, scalars_only=False)  # reject unsupported types
     fields = _fields(spark, rows, schema, files)
-    with_fields = StructType([*task_schema, StructField(_FIELDS, StringType()), StructField(PLACE, StringType())])
-    rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), with_fields, count)
-    used = {name.lower() for name in rows.columns} & {name.lower() for name in fields.names}
+    used = {name.lower() for name in (*rows.columns, PLACE)} & {name.lower() for name in fields.names}
     if used:
         raise UsageError(f"the documents have a field {shown(min(used))}, which a load adds itself: rename it.")
-    document = F.col(_FIELDS)
-    parsed = F.from_json(document, fields, {**json_options(formats), "mode": "FAILFAST"})
-    problem = time_problem(document, fields, formats)
-    kept = {name: _column(name) for name in rows.columns if name not in (_FIELDS, PLACE)}
-    if problem is not None:
-        # As part of the position, the check runs even if no expression uses the field.
-        kept[POSITION] = F.when(problem.isNotNull(), raised_at_place(problem)).otherwise(F.col(POSITION))
-        parsed = F.when(problem.isNull(), parsed)
-    named = [column.alias(name) for name, column in kept.items()]
-    return rows.select(parsed.alias("_parsed"), *named).select("_parsed.*", *map(_column, kept))
+    result = StructType([*text_fields(fields, formats), *task_schema, StructField(PLACE, StringType())])
+    rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), result, count)
+    return with_parsed_times(rows, fields, formats)
 
 
 def json_path_column(path: str) -> "Column":
@@ -132,9 +122,9 @@ class _JsonReader:
         self._format = task
         self._decoder = LineDecoder(part, task.encoding)
         self._pieces: list[bytes] = []
-        self._fields = None
+        self._columns_of = None
         if task.schema is not None:
-            self._fields = JsonFields(task.schema, task.formats, scalars_only=task.is_inferred)
+            self._columns_of = field_converter(task.schema, task.formats, scalars_only=task.is_inferred)
 
     def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
         if self._part.start == 0 and not self._decoder.lines:
@@ -183,30 +173,25 @@ class _JsonReader:
         if len(objects) != len(values):
             number = next(number for number, each in enumerate(values) if not isinstance(each, dict))
             raise self._part.error("the document is not an object", _FIX, line=lines[number])
-        if self._fields is not None:
-            try:
-                self._fields.check(objects)
-            except FieldError as error:
-                raise self._part.error(str(error), _FIX_FIELD, line=lines[error.record]) from None
-        elif self._format.with_columns:
+        if self._columns_of is None and self._format.with_columns:
             for document, value, line in zip(documents, values, lines, strict=True):
                 problem = beyond_limits(document, value)
                 if problem is not None:
                     raise self._part.error(f"{problem}, so its fields cannot be columns", _FIX_LIMIT, line=line)
-        names = [path for path, _ in self._format.paths]
-        texts = [
-            pa.array(
-                [text_at(document, value, steps) for document, value in zip(documents, values, strict=True)],
-                pa.string(),
-            )
-            for _, steps in self._format.paths
-        ]
-        encoded = pa.array(documents, pa.string()).cast(pa.binary())
-        if self._fields is None:
-            return pa.RecordBatch.from_arrays([*texts, encoded], names=[*names, DOCUMENT])
-        fields = pa.array(map(self._fields.rendered, objects), pa.string())
-        places = pa.array(map(self._part.place, lines), pa.string())
-        return pa.RecordBatch.from_arrays([*texts, encoded, fields, places], names=[*names, DOCUMENT, _FIELDS, PLACE])
+        columns: dict[str, pa.Array] = {}
+        for path, steps in self._format.paths:
+            texts = [text_at(document, value, steps) for document, value in zip(documents, values, strict=True)]
+            columns[path] = pa.array(texts, pa.string())
+        columns[DOCUMENT] = pa.array(documents, pa.string()).cast(pa.binary())
+        if self._columns_of is None:
+            return pa.RecordBatch.from_pydict(columns)
+        try:
+            fields = self._columns_of(objects, range(len(objects)))
+        except FieldError as error:
+            raise self._part.error(str(error), _FIX_FIELD, line=lines[error.record]) from None
+        columns[PLACE] = pa.array(map(self._part.place, lines), pa.string())
+        names = [each.name for each in fields.type.fields]
+        return pa.RecordBatch.from_arrays([*fields.flatten(), *columns.values()], names=[*names, *columns])
 
 
 def _fields(
@@ -218,7 +203,7 @@ def _fields(
     """
     text = documents.select(documents[DOCUMENT].cast("string"))
     result = spark.read.json(
-        text, primitivesAsString=True, mode="FAILFAST", columnNameOfCorruptRecord=NO_FIELD
+        text, primitivesAsString=True, mode="FAILFAST", columnNameOfCorruptRecord=_NO_FIELD
     ).schema
     if schema is None:
         return result

@@ -9,6 +9,8 @@ from spark_cas.programs.errors import UsageError
 
 _SIMPLE: dict[T.DataType, pa.DataType] = {
     T.BooleanType(): pa.bool_(),
+    T.ByteType(): pa.int8(),
+    T.ShortType(): pa.int16(),
     T.IntegerType(): pa.int32(),
     T.LongType(): pa.int64(),
     T.FloatType(): pa.float32(),

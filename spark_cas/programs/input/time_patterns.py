@@ -1,22 +1,22 @@
 """Dates and times with a Java pattern. Only Spark supports these patterns, so Spark parses them, and checks them."""
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+from pyspark.sql import types as T  # noqa: N812 - likewise
+
 from spark_cas.programs.errors import UsageError
-from spark_cas.programs.input.parts import SHOWN_CHARACTERS, shown
+from spark_cas.programs.input.parts import POSITION, SHOWN_CHARACTERS, shown
+from spark_cas.programs.input.text_files import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql import Column, DataFrame
 
     from spark_cas.programs.input.read_options import ValueFormats
 
 PLACE = "_input_place"
 """Column with the file and line of a row, for errors that Spark raises after the task has parsed the row."""
-NO_FIELD = "_input_corrupt"
-"""Name that no field has."""
 _QUOTED = re.compile(r"'[^']*'")
 _OPTIONAL = re.compile(r"\[[^\[\]]*(\]|$)")
 _TIME = "HhKkmsSanNAB"
@@ -49,129 +49,104 @@ def require_exact_pattern(option: str, pattern: str) -> None:
         raise UsageError(f"read option {option}: {pattern!r} {problem}.")
 
 
-def json_options(formats: "ValueFormats") -> dict[str, str]:
-    """Return the options of `from_json` with all patterns.
-
-    `from_json` returns null for a field with the name of the corrupt record, which by default is `_corrupt_record`.
-    """
-    options = {
-        "timeZone": formats.time_zone,
-        "enableDateTimeParsingFallback": "false",
-        "columnNameOfCorruptRecord": NO_FIELD,
-    }
-    if formats.locale:
-        options["locale"] = formats.locale
-    for kind in ("date", "timestamp", "timestamp_ntz"):
-        options |= formats.pattern(kind)
-    return options
-
-
-def time_problem(document: "Column", fields: "StructType", formats: "ValueFormats") -> "Column | None":
-    """Return a description of the first value of a JSON document that its pattern does not keep exactly.
-
-    The column is null if all values are exact. The result is None if no field has a pattern.
-    """
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
-    from pyspark.sql.types import StructType
-
-    times = _with_pattern(fields, formats, as_text=False)
-    texts = _with_pattern(fields, formats, as_text=True)
-    if not isinstance(times, StructType) or not isinstance(texts, StructType):
-        return None
-    options = {**json_options(formats), "mode": "PERMISSIVE"}
-    zones = [formats.time_zone, "UTC"]
-    if formats.timestamp and _has(_OFFSETS, _QUOTED.sub("", formats.timestamp)):
-        zones.append("+01:00")
-    parsed = [F.from_json(document, times, {**options, "timeZone": zone}) for zone in zones]
-    return _problem([F.from_json(document, texts, options), *parsed], times, "", formats)
-
-
-def raised_at_place(problem: "Column") -> "Column":
-    """Return Spark's error for a problem in the row at `PLACE`."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.raise_error(F.concat(F.col(PLACE), F.lit(": "), problem))
-
-
 def _has(letters: str, pattern: str) -> bool:
     return any(each in pattern for each in letters)
 
 
-def _with_pattern(kind: "DataType", formats: "ValueFormats", *, as_text: bool) -> "DataType | None":
-    """Return the members of a type that have a pattern; None if there is none."""
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
-
-    if isinstance(kind, StructType):
-        members = [(each.name, _with_pattern(each.dataType, formats, as_text=as_text)) for each in kind]
-        fields = [StructField(name, member) for name, member in members if member is not None]
-        return StructType(fields) if fields else None
-    if isinstance(kind, ArrayType | MapType):
-        element = kind.elementType if isinstance(kind, ArrayType) else kind.valueType
-        member = _with_pattern(element, formats, as_text=as_text)
-        if member is None:
-            return None
-        return ArrayType(member) if isinstance(kind, ArrayType) else MapType(StringType(), member)
-    if not formats.pattern(kind.simpleString()):
-        return None
-    return StringType() if as_text else kind
+def text_fields(fields: T.StructType, formats: "ValueFormats") -> T.StructType:
+    """Return fields with text in place of each date and time that has a pattern, at any depth."""
+    return T.StructType(
+        [T.StructField(each.name, text_type(each.dataType, formats), each.nullable) for each in fields]
+    )
 
 
-def _problem(values: "Sequence[Column]", kind: "DataType", name: str, formats: "ValueFormats") -> "Column":
-    """Describe the first wrong value. ``values`` are its text, and its values in several zones."""
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import ArrayType, MapType, StructType
+def text_type(kind: T.DataType, formats: "ValueFormats") -> T.DataType:
+    """Return a type with text in place of each date and time that has a pattern, at any depth."""
+    match kind:
+        case T.StructType():
+            return text_fields(kind, formats)
+        case T.ArrayType():
+            return T.ArrayType(text_type(kind.elementType, formats), kind.containsNull)
+        case T.MapType():
+            return T.MapType(kind.keyType, text_type(kind.valueType, formats), kind.valueContainsNull)
+    return T.StringType() if formats.pattern(kind.simpleString()) else kind
 
-    if isinstance(kind, StructType):
-        return F.coalesce(
-            *(
-                _problem(
-                    [value.getField(each.name) for value in values], each.dataType, f"{name}.{each.name}", formats
-                )
+
+def with_parsed_times(rows: "DataFrame", fields: T.StructType, formats: "ValueFormats") -> "DataFrame":
+    """Parse the texts of rows that have `text_fields`, and the columns `PLACE` and `POSITION`.
+
+    A task fails for a text that its pattern does not keep exactly. The result has no column `PLACE`.
+    """
+    times = {
+        each.name: _parsed(each.dataType, F.col(quoted(each.name)), each.name, formats).alias(each.name)
+        for each in fields
+        if text_type(each.dataType, formats) != each.dataType
+    }
+    if times:
+        # As part of the position, the check runs even if no expression uses the column.
+        is_checked = F.to_json(F.struct(*times.values())).isNotNull()
+        times[POSITION] = F.when(is_checked, F.col(POSITION)).alias(POSITION)
+    return rows.select(*(times.get(name, F.col(quoted(name))) for name in rows.columns if name != PLACE))
+
+
+def _parsed(kind: T.DataType, value: "Column", name: str, formats: "ValueFormats") -> "Column":
+    match kind:
+        case T.StructType():
+            members = [
+                _parsed(each.dataType, value.getField(each.name), f"{name}.{each.name}", formats).alias(each.name)
                 for each in kind
-            )
-        )
-    if isinstance(kind, MapType):
-        values = [F.map_values(value) for value in values]
-        kind = ArrayType(kind.valueType)
-    if isinstance(kind, ArrayType):
-        element, count = kind.elementType, len(values)
-        elements = F.arrays_zip(*(F.coalesce(value, F.array()) for value in values))
+            ]
+            return F.when(value.isNotNull(), F.struct(*members))
+        case T.ArrayType():
+            return F.transform(value, lambda each: _parsed(kind.elementType, each, f"{name}[]", formats))
+        case T.MapType():
+            return F.transform_values(value, lambda _, each: _parsed(kind.valueType, each, f"{name}[]", formats))
+    if not formats.pattern(kind.simpleString()):
+        return value
+    zones = [formats.time_zone, "UTC", "+01:00"]
+    document = F.to_json(F.struct(value.alias("t")))
+    options = {"enableDateTimeParsingFallback": "false", **formats.pattern(kind.simpleString())}
+    if formats.locale:
+        options["locale"] = formats.locale
+    parsed = [
+        F.from_json(document, T.StructType([T.StructField("t", kind)]), {**options, "timeZone": zone})["t"]
+        for zone in zones
+    ]
+    # The array evaluates the texts and times once, although the check uses them often.
+    once = F.array(F.struct(value.alias("text"), *(each.alias(f"t{at}") for at, each in enumerate(parsed))))
+    return F.get(F.transform(once, lambda each: _checked(each, kind.simpleString(), name, formats)), F.lit(0))
 
-        def problem_of(row: "Column") -> "Column":
-            return _problem([row.getField(str(number)) for number in range(count)], element, f"{name}[]", formats)
 
-        return F.get(F.filter(F.transform(elements, problem_of), lambda problem: problem.isNotNull()), F.lit(0))
-    return _problem_of_value(values, kind.simpleString(), name[1:], formats)
+def _checked(values: "Column", kind: str, name: str, formats: "ValueFormats") -> "Column":
+    """Return a time, or Spark's error if its text is not exactly this time.
 
+    ``values`` are the text and its times in the zone of the formats, in UTC and in another zone.
+    """
+    text, value, local, other = (values[each] for each in ("text", "t0", "t1", "t2"))
+    [(option, pattern)] = formats.pattern(kind).items()
 
-def _problem_of_value(values: "Sequence[Column]", kind: str, name: str, formats: "ValueFormats") -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
+    def error(problem: str) -> "Column":
+        shown_text = F.regexp_replace(F.substring(text, 1, SHOWN_CHARACTERS), r"[\r\n]", " ")
+        parts = [F.col(PLACE), F.lit(f": column {shown(name)}: '"), shown_text, F.lit(f"' {problem}")]
+        return F.raise_error(F.concat(*parts))
 
-    text, value, local, *with_offset = values
-    [option] = formats.pattern(kind)
-    shown_text = F.regexp_replace(F.substring(text, 1, SHOWN_CHARACTERS), r"[\r\n]", " ")
-
-    def described(problem: str) -> "Column":
-        return F.concat(F.lit(f"column {shown(name)}: '"), shown_text, F.lit(f"' {problem}"))
-
-    problem = F.when(
+    result = F.when(
         text.isNotNull() & value.isNull(),
-        described(f"does not match the read option {option}. Correct the value or the option"),
+        error(f"does not match the read option {option}. Correct the value or the option"),
     )
-    if kind != "timestamp":
-        return problem
-    is_wrong = ~_exists_once(value, local, formats.time_zone)
-    for other in with_offset:  # a text with an offset is the same instant in each zone
-        is_wrong &= local != other
-    zone = shown(formats.time_zone)
-    return problem.when(
-        is_wrong, described(f"is a time that the zone {zone} skips or repeats. Correct it, or add an offset")
-    )
+    if kind == "timestamp":
+        is_wrong = ~_exists_once(value, local, formats.time_zone)
+        if _has(_OFFSETS, _QUOTED.sub("", pattern)):
+            is_wrong &= local != other  # a text with an offset is the same instant in each zone
+        zone = shown(formats.time_zone)
+        result = result.when(
+            is_wrong, error(f"is a time that the zone {zone} skips or repeats. Correct it, or add an offset")
+        )
+    return result.otherwise(value)
 
 
 def _exists_once(instant: "Column", local: "Column", zone: str) -> "Column":
     """Return whether a local time, given as if in UTC, is exactly this instant in a zone."""
-    from pyspark.sql import functions as F  # noqa: N812
 
     def clock(at: "Column") -> "Column":
         return F.from_utc_timestamp(at, F.lit(zone))

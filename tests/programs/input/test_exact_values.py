@@ -37,7 +37,7 @@ from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.csv_dialect import parse_csv_options
 from spark_cas.programs.input.csv_rows import _CsvReader, _Format
 from spark_cas.programs.input.json_documents import parse_line
-from spark_cas.programs.input.json_fields import FieldError, JsonFields
+from spark_cas.programs.input.json_fields import FieldError, field_converter
 from spark_cas.programs.input.parts import Part
 from spark_cas.programs.input.read_options import ValueFormats
 from spark_cas.programs.input.typed_text import NumberFormat, text_column
@@ -222,9 +222,10 @@ def test_options_are_those_of_spark():
 
 
 def check(kind, text, *, nullable=True, scalars_only=False):
-    fields = JsonFields(StructType([StructField("x", kind, nullable)]), ValueFormats(), scalars_only=scalars_only)
+    schema = StructType([StructField("x", kind, nullable)])
+    convert = field_converter(schema, ValueFormats(), scalars_only=scalars_only)
     documents = [parse_line('{"x":null}' if nullable else '{"x":"1"}'), parse_line(text)]
-    fields.check([each for each in documents if isinstance(each, dict)])
+    return convert(documents, range(len(documents)))
 
 
 NESTED = StructType([StructField("a", IntegerType())])
