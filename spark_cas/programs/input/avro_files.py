@@ -10,17 +10,16 @@ from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.avro_schema import AvroType, parse_schema
-from spark_cas.programs.input.binary_files import FileNumbers, contents
-from spark_cas.programs.input.merged_columns import arrow_type, merged_columns
-from spark_cas.programs.input.parts import POSITION_COLUMNS, Part
+from spark_cas.programs.input.columns import arrow_type, merged_columns
+from spark_cas.programs.input.parts import Part, with_positions
 from spark_cas.programs.input.text_files import with_position
+from spark_cas.programs.input.whole_files import FileNumbers, contents
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +90,7 @@ def avro_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
                     raise part.error("the schema of the file changed during the load", "Run the load again")
                 first = 0
                 for values in read_records(part, data, header, record_of(header.schema, ""), target):
-                    yield _with_position(values, index, first)
+                    yield with_positions(pa.RecordBatch.from_struct_array(values), index, first)
                     first += len(values)
 
     return result.select("path", "content").mapInArrow(read, with_position(columns))
@@ -204,14 +203,6 @@ def _schemas(result: "DataFrame", files: Sequence[InputFile]) -> dict[str, str]:
             "Write it again, or remove it from the input",
         )
     return {row.schema: files[row.files[0]].path for row in rows}
-
-
-def _with_position(values: pa.StructArray, index: int, first: int) -> pa.RecordBatch:
-    count = len(values)
-    file = pa.array(np.full(count, index, np.int32))
-    position = pa.array(np.arange(first, first + count, dtype=np.int64))
-    names = [each.name for each in values.type.fields]
-    return pa.RecordBatch.from_arrays([*values.flatten(), file, position], names=[*names, *POSITION_COLUMNS])
 
 
 def _blocks(part: Part, data: bytes, header: Header) -> Iterator[tuple[int, bytes]]:

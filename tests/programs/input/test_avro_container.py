@@ -16,7 +16,7 @@ from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.input import avro_files
 from spark_cas.programs.input.avro_files import read_header, read_records
 from spark_cas.programs.input.avro_schema import parse_schema
-from spark_cas.programs.input.merged_columns import arrow_type, merged_columns
+from spark_cas.programs.input.columns import arrow_type, merged_columns
 from spark_cas.programs.input.parts import Part
 from tests.programs.input.avro_bytes import ROW, SYNC, block, container, deflated, header, number, record, text
 
