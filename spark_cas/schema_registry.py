@@ -26,7 +26,7 @@ with require_pyspark():
 
     from spark_cas.programs.errors import UsageError
     from spark_cas.programs.input.avro_schema import parse_type
-    from spark_cas.programs.input.merged_columns import arrow_type
+    from spark_cas.programs.input.columns import arrow_type
     from spark_cas.spark.schema import HEADERS
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def encode(
 def _schema_of(subject: str, settings: Settings) -> tuple[RegisteredSchema, T.DataType]:
     schema = latest(subject, registry=settings)
     try:
-        return schema, parse_type(str(schema.schema.schema_str), f"subject {subject}").type.spark
+        return schema, parse_type(str(schema.schema.schema_str), f"subject {subject}").spark
     except UsageError as error:
         raise SchemaError(str(error)) from error
 

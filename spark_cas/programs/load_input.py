@@ -16,21 +16,18 @@ from spark_cas.core.input_list import InputFile
 from spark_cas.programs.arguments import LoadRequest
 from spark_cas.programs.errors import UsageError, in_short
 from spark_cas.programs.input.avro_files import avro_rows
-from spark_cas.programs.input.binary_files import binary_rows
 from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
-from spark_cas.programs.input.compressed_files import checked_files, require_complete
-from spark_cas.programs.input.csv_dialect import parse_csv_options
+from spark_cas.programs.input.columns import quoted, with_folder_columns
 from spark_cas.programs.input.csv_rows import csv_rows
-from spark_cas.programs.input.decoding import UTF_8, encoding_name, keeps_line_ends
-from spark_cas.programs.input.file_index import spark_uri, with_folder_columns
+from spark_cas.programs.input.csv_text import CsvText, parse_csv_options
 from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
-from spark_cas.programs.input.parts import POSITION_COLUMNS
+from spark_cas.programs.input.parts import POSITION_COLUMNS, UTF_8, encoding_name, keeps_line_ends
 from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.row_json import row_json
 from spark_cas.programs.input.session_settings import pinned_settings
-from spark_cas.programs.input.text_files import first_lines, quoted, whole_file_settings
-from spark_cas.programs.input.text_lines import text_rows
+from spark_cas.programs.input.text_files import first_lines, text_rows, whole_file_settings
+from spark_cas.programs.input.whole_files import binary_rows, checked_files, require_complete
 from spark_cas.spark.schema import mark_of
 from spark_cas.spark.writing.route import route_rows
 
@@ -117,22 +114,13 @@ def _begins_with_row(spark: "SparkSession", request: LoadRequest, files: Sequenc
     encoding = encoding_name(options.get("encoding", options.get("charset", UTF_8)))
     if not keeps_line_ends(encoding) or (request.format == "json" and options.get("multiline", "false") != "false"):
         return False
-    data, _ = first_lines(spark, replace(file, path=spark_uri(file.path)), _FIRST_LINES)
-    # A single carriage return ends a line of CSV too.
-    text = data.removeprefix(BOM_UTF8)
-    text = text.replace(b"\r", b"\n") if request.format == "csv" else text
-    lines = [line for line in text.split(b"\n") if line.strip(b" \t\r")]
+    data, _ = first_lines(spark, file, _FIRST_LINES)
+    data = data.removeprefix(BOM_UTF8)
     if request.format != "csv":
-        return bool(lines)
+        return any(line.strip(b" \t\r") for line in data.split(b"\n"))
     dialect = parse_csv_options(dict(request.read_options))[0]
-    records = [line for line in lines if not dialect.comment or not line.startswith(dialect.comment.encode())]
-    if not dialect.header:
-        return bool(records)
-    # A header with quotes may have several lines.
-    header = records[0] if records else b""
-    quotes = header.count(dialect.quote.encode()) if dialect.quote else 0
-    is_one_line = quotes % 2 == 0 and not (dialect.escapes and dialect.escape.encode() in header)
-    return len(records) > 1 and is_one_line
+    records, _ = CsvText(data, dialect).records()
+    return not dialect.comment and len(records) > dialect.header
 
 
 @contextmanager
@@ -181,13 +169,12 @@ def _read(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile
     if compressed := checked_files(files):
         with pinned_settings(spark, whole_file_settings(compressed, _parallelism(spark))):
             require_complete(spark, compressed)
-    located = [replace(each, path=spark_uri(each.path)) for each in files]
     if request.format == "csv":
-        frame = csv_rows(spark, located, request.schema, options)
+        frame = csv_rows(spark, files, request.schema, options)
     elif request.format == "json":
-        frame = _json(spark, request, located)
+        frame = _json(spark, request, files)
     else:
-        frame = text_rows(spark, located, options)
+        frame = text_rows(spark, files, options)
     return with_folder_columns(spark, frame, files), list(POSITION_COLUMNS)
 
 

@@ -4,9 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+from pyspark.sql import types as T  # noqa: N812 - likewise
+
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError, in_short
-from spark_cas.programs.input.file_index import with_file_index, with_folder_columns
+from spark_cas.programs.input.columns import inside, merged_columns, quoted, with_file_index, with_folder_columns
 from spark_cas.programs.input.footers import (
     check_parquet_footers,
     invalid_file,
@@ -14,14 +17,11 @@ from spark_cas.programs.input.footers import (
     require_microseconds,
 )
 from spark_cas.programs.input.listing import literal
-from spark_cas.programs.input.merged_columns import merged_columns
-from spark_cas.programs.input.orc_times import checked_times
 from spark_cas.programs.input.parts import FILE, POSITION
 from spark_cas.programs.input.read_options import ReadOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _BLOCK = "_input_block"
 """Column with the position in the file, in bytes, at which the part of a task begins."""
@@ -54,6 +54,7 @@ _READ_ORC = {
     "orc.proleptic.gregorian.default": "true",
     "orc.proleptic.gregorian": "false",
 }
+_UTC = frozenset({"UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "Universal", "Etc/Universal", "Zulu", "Etc/Zulu"})
 
 
 def columnar_rows(
@@ -65,8 +66,6 @@ def columnar_rows(
         UsageError: The format does not have an option, or a file is empty. Spark cannot read a column or a time.
             The columns of two files differ in type, or only in the case of their names.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
-
     options = ReadOptions(read_options, _OPTIONS[format_name])
     chosen = {name: value for name in _OPTIONS[format_name] if (value := options.optional(name))}
     for each in files:
@@ -161,19 +160,75 @@ def _require_names(merged: Sequence[str], file: InputFile, columns: Sequence[str
         )
 
 
-def _require_distinct_names(kind: "DataType", place: tuple[str, ...]) -> None:
+def _require_distinct_names(kind: T.DataType, place: tuple[str, ...]) -> None:
     """Check that the names of a row or a nested struct do not differ only in case. Raises UsageError if they do."""
-    if kind.typeName() == "array":
-        _require_distinct_names(kind.elementType, (*place, "element"))  # type: ignore[attr-defined]
-    elif kind.typeName() == "map":
-        _require_distinct_names(kind.valueType, (*place, "value"))  # type: ignore[attr-defined]
-    elif kind.typeName() == "struct":
-        known: dict[str, str] = {}
-        for field in kind.fields:  # type: ignore[attr-defined]
-            other = known.setdefault(field.name.lower(), field.name)
-            if other != field.name:
-                raise UsageError(
-                    f"--input: column {'.'.join((*place, field.name))} differs only by case from {other}. Nothing "
-                    f"was appended. Use one name in all files."
+    match kind:
+        case T.ArrayType():
+            _require_distinct_names(kind.elementType, (*place, "element"))
+        case T.MapType():
+            _require_distinct_names(kind.valueType, (*place, "value"))
+        case T.StructType():
+            known: dict[str, str] = {}
+            for field in kind:
+                other = known.setdefault(field.name.lower(), field.name)
+                if other != field.name:
+                    raise UsageError(
+                        f"--input: column {'.'.join((*place, field.name))} differs only by case from {other}. "
+                        f"Nothing was appended. Use one name in all files."
+                    )
+                _require_distinct_names(field.dataType, (*place, field.name))
+
+
+def checked_times(spark: "SparkSession", frame: "DataFrame") -> "DataFrame":
+    """Add checks to the DataFrame of ORC files. A task fails for a date or timestamp that Spark may have shifted.
+
+    Spark reads the days from 1582-10-05 to 1582-10-14 ten days later. The check rejects the days that these become.
+
+    Raises:
+        UsageError: if there are timestamps and the time zone of a JVM is not UTC
+    """
+    nothing = F.lit(None)
+    kinds = {each.name: each.dataType for each in frame.schema}
+    if any(_timestamps(kind, nothing.cast(kind)) is not None for kind in kinds.values()):
+        _require_utc(spark)
+    columns = []
+    for name, kind in kinds.items():
+        column = F.col(quoted(name))
+        may_be_shifted = _shifted(kind, column)
+        if may_be_shifted is not None:
+            error = F.raise_error(
+                F.lit(
+                    f"column {name} has a day between 1582-10-15 and 1582-10-24, or Spark has read an earlier day as "
+                    f"one of these. Nothing was appended. Write the file as Parquet."
                 )
-            _require_distinct_names(field.dataType, (*place, field.name))
+            )
+            column = F.when(may_be_shifted, error).otherwise(column).alias(name)
+        columns.append(column)
+    return frame.select(*columns)
+
+
+def _timestamps(kind: T.DataType, value: "Column") -> "Column | None":
+    return F.lit(True) if isinstance(kind, T.TimestampType) else inside(_timestamps, kind, value)  # noqa: FBT003
+
+
+def _shifted(kind: T.DataType, value: "Column") -> "Column | None":
+    if isinstance(kind, T.DateType):
+        return value.between(F.lit("1582-10-15").cast("date"), F.lit("1582-10-24").cast("date"))
+    if isinstance(kind, T.TimestampType | T.TimestampNTZType):
+        return value.between(F.lit("1582-10-15 00:00:00").cast(kind), F.lit("1582-10-24 23:59:59.999999").cast(kind))
+    return inside(_shifted, kind, value)
+
+
+def _require_utc(spark: "SparkSession") -> None:
+    """Check that the JVM time zone of a task is UTC. Raises UsageError if it is not.
+
+    Spark's ORC reader adds the offset of the JVM time zone.
+    """
+    tasks = spark.range(0, 8, 1, 8).selectExpr("reflect('java.time.ZoneId', 'systemDefault') AS zone")
+    other = sorted({row["zone"] for row in tasks.distinct().collect()} - _UTC)
+    if other:
+        raise UsageError(
+            f"--input: ORC files with timestamps, and the time zone of the JVM is {other[0]}. ORC stores local times "
+            f"without a zone, and Spark's reader would add the one of the JVM. Nothing was appended. To load the "
+            f"times as UTC, start the JVMs of driver and executors with TZ=UTC or -Duser.timezone=UTC."
+        )

@@ -1,28 +1,42 @@
-"""CSV files as a DataFrame. Each value is exact, or the load is rejected."""
+r"""Split CSV into blocks of complete records, check quoting strictly (RFC 4180), and parse the blocks.
+
+A line ends with `\n`, `\r\n` or a single `\r`. A line end outside of quotes ends the record. Empty records are
+skipped. Values keep each byte, including line ends and NUL in quotes. An unquoted empty value is absent (null); `""`
+is an empty text.
+"""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.csv as pc
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
 from spark_cas.core.errors import UnreadableInputError
+from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
-from spark_cas.programs.input.csv_blocks import READ_WHOLE, CsvBlock, CsvBlocks, first_record
-from spark_cas.programs.input.csv_dialect import CsvDialect, parse_csv_options
-from spark_cas.programs.input.parts import FILE, POSITION, Part, shown
-from spark_cas.programs.input.read_options import ValueFormats
-from spark_cas.programs.input.text_files import InputFile, first_lines, parsed_schema, quoted, read_lines
-from spark_cas.programs.input.time_patterns import PLACE, json_options, raised_at_place, time_problem
-from spark_cas.programs.input.typed_text import NumberFormat, TextColumn, first_wrong, text_column
+from spark_cas.programs.input.csv_text import CsvDialect, CsvText, Positions, parse_csv_options, record_values
+from spark_cas.programs.input.exact_values import NumberFormat, TextColumn, first_wrong, text_column
+from spark_cas.programs.input.parts import Decoder, Part, require_text, require_utf8, require_whole_file, shown
+from spark_cas.programs.input.read_options import PLACE, text_fields, with_parsed_times
+from spark_cas.programs.input.text_files import first_lines, parsed_schema, read_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
+_BLOCK_BYTES = 512 * 1024
+_LINE_FEED = 10
+_BOM = b"\xef\xbb\xbf"
+
+READ_WHOLE = "Remove the lines before it, or give --read-option multiLine=true, which reads the file in one task"
+_QUOTING = (
+    "Quote the whole value and double each quote in it, or give the read option escape, or quote= for no quotes"
+)
 _FIRST_LINES = (1, 100, 10_000)
 _LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 _DECIMAL_SIGNS = ".,"
@@ -30,15 +44,256 @@ _GROUPING_SIGNS = ",.'\u2019 \u00a0\u202f"
 
 
 @dataclass(frozen=True, slots=True)
-class _Format:
+class CsvFormat:
     """Settings of a task that reads a part."""
 
     dialect: CsvDialect
     columns: tuple[TextColumn, ...]
-    header: tuple[str, ...] | None
+    header: tuple[str, ...] | None = None
     """Header that each file must have; None accepts any header."""
-    with_place: bool
+    with_place: bool = False
     """Whether rows include their file and line, for errors that Spark raises later."""
+
+
+class CsvReader:
+    """Reader of one part of a CSV file in a task."""
+
+    def __init__(self, part: Part, task: CsvFormat, block_bytes: int = _BLOCK_BYTES) -> None:
+        dialect = task.dialect
+        require_whole_file(part, whole=dialect.multi_line)
+        self._part = part
+        self._dialect = dialect
+        self._format = task
+        self._header_is_next = dialect.header and part.start == 0
+        self._decoder = Decoder(part, dialect.encoding)
+        self._block_bytes = block_bytes
+        self._enough = block_bytes
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._first = b""
+        self._lines = 0
+        names = [str(number) for number in range(len(task.columns))]
+        self._parse = pc.ParseOptions(
+            delimiter=dialect.separator,
+            quote_char=dialect.quote or False,
+            newlines_in_values=True,
+            invalid_row_handler=self._reject_row,
+        )
+        self._convert = pc.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=list({"", dialect.null}),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            check_utf8=False,  # the whole block is checked
+        )
+        self._names = names
+        self._bad_record: tuple[int, int] | None = None
+
+    def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        """Add the next bytes of the part and yield complete blocks."""
+        if self._part.start == 0 and not self._first:
+            self._first = data
+            require_text(self._part, data, "CSV")
+        self._add(self._decoder.feed(data))
+        if self._size >= self._enough:
+            yield from self._block(final=False)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the remaining records at the end of the part."""
+        self._add(self._decoder.feed(b"", final=True))
+        yield from self._block(final=True)
+        if self._header_is_next and not self._part.is_last:
+            # The reader of the next part cannot detect that the part begins with the header.
+            raise self._part.error("Spark split the file before its header", READ_WHOLE)
+
+    def first_record(self, data: bytes, *, is_whole: bool) -> list[str] | None:
+        """Return the values of the first record of a file; None if ``data`` does not contain all of it."""
+        require_text(self._part, data, "CSV")
+        decoded = self._decoder.feed(data) + (self._decoder.feed(b"", final=True) if is_whole else b"")
+        text = CsvText(self._without_comments(decoded, final=is_whole), self._dialect)
+        text = self._plain(text.head(len(text.data) if is_whole else text.last_record_end()))
+        starts, ends = text.records()
+        if not len(starts):
+            return None
+        text = text.head(int(ends[0]))
+        require_utf8(self._part, text.data, text.line_at)
+        self._check_quotes(text)
+        return record_values(text.data[starts[0] :], self._dialect)
+
+    def _add(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._size += len(data)
+
+    def _block(self, *, final: bool) -> Iterator[pa.RecordBatch]:
+        data = self._without_comments(b"".join(self._pieces), final=final)
+        text = CsvText(data, self._dialect)
+        cut = len(data) if final else text.last_record_end()
+        self._pieces = [data[cut:]]
+        self._size = len(data) - cut
+        # Search a record that exceeds a block again only after its size has doubled.
+        self._enough = max(self._block_bytes, 2 * self._size)
+        if cut:
+            yield from self._records(text.head(cut))
+
+    def _records(self, raw: CsvText) -> Iterator[pa.RecordBatch]:
+        require_utf8(self._part, raw.data, lambda offset: self._lines + raw.line_at(offset))
+        self._check_line_breaks(raw)
+        text = self._plain(raw)
+        self._check_quotes(text)
+        starts, ends = text.records()
+        if self._header_is_next and len(starts):
+            self._header_is_next = False
+            self._check_header(text.data[starts[0] : ends[0]], self._lines + text.line_at(starts[0]))
+            self._lines += text.line_at(ends[0]) - 1
+            text = CsvText(text.data[ends[0] :], self._dialect, escaped=False)
+            starts, ends = text.records()
+        if len(starts):
+            yield self._batch(text, starts)
+        self._lines += len(text.line_ends)
+
+    def _batch(self, text: CsvText, starts: Positions) -> pa.RecordBatch:
+        """Return records as typed values. Raises UnreadableInputError for a value that is not exact."""
+
+        def line(record: int) -> int:
+            return self._lines + text.line_at(int(starts[record]))
+
+        [batch] = self._parsed(text, starts).combine_chunks().to_batches()
+        values = []
+        for column, texts in zip(self._format.columns, batch.columns, strict=True):
+            if not column.nullable and texts.null_count:
+                raise self._part.error(
+                    f"column {shown(column.name)}: a value is absent, and the schema has NOT NULL",
+                    "Add the value, or remove NOT NULL from --schema",
+                    line=line(texts.to_pylist().index(None)),
+                )
+            try:
+                values.append(column.values(texts))
+            except ValueError:
+                record = first_wrong(texts, column)
+                raise self._part.error(
+                    f"column {shown(column.name)}: {shown(texts[record].as_py())} is not exactly a {column.type}",
+                    column.fix(),
+                    line=line(record),
+                ) from None
+        names = [each.name for each in self._format.columns]
+        if self._format.with_place:
+            names.append(PLACE)
+            values.append(pa.array([self._part.place(line(record)) for record in range(batch.num_rows)]))
+        return pa.RecordBatch.from_arrays(values, names=names)
+
+    def _parsed(self, text: CsvText, starts: Positions) -> pa.Table:
+        # Add an empty line, which the parser skips. Otherwise it would remove a byte order mark here.
+        data = b"\n" + text.data if text.data.startswith(_BOM) else text.data
+        # If the last value is absent, the one before is quoted, and no line end follows, pyarrow 26 reads it as
+        # quoted.
+        data = data if data.endswith((b"\n", b"\r")) else data + b"\n"
+        options = pc.ReadOptions(use_threads=False, column_names=self._names, block_size=len(data) + 1)
+        try:
+            table = pc.read_csv(
+                pa.BufferReader(data), read_options=options, parse_options=self._parse, convert_options=self._convert
+            )
+        except pa.ArrowInvalid:
+            if self._bad_record is None:
+                raise
+            record, columns = self._bad_record
+            raise self._part.error(
+                f"expected {len(self._names)} columns, found {columns}",
+                "Check the file, and the read options sep and quote",
+                line=self._lines + text.line_at(int(starts[record])),
+            ) from None
+        if table.num_rows != len(starts):
+            raise self._part.error(
+                f"{len(starts)} records were counted, and {table.num_rows} parsed",
+                "This is a defect of spark_cas: report it, with the file if possible",
+                line=self._lines + 1,
+            )
+        return table
+
+    def _reject_row(self, row: pc.InvalidRow) -> str:
+        self._bad_record = row.number - 1, row.actual_columns
+        return "error"
+
+    def _check_header(self, record: bytes, line: int) -> None:
+        if self._format.header is None:
+            return
+        header = record_values(record, self._dialect)
+        if header != list(self._format.header):
+            raise self._part.error(
+                header_difference(header, self._format.header),
+                "Load files with different headers one by one, or give --read-option enforceSchema=true to take "
+                "columns by their place",
+                line=line,
+            )
+
+    def _check_line_breaks(self, text: CsvText) -> None:
+        if self._dialect.multi_line:
+            return
+        inside = text.line_ends[~text.outside]
+        inside = inside[text.bytes[inside] == _LINE_FEED]
+        if len(inside):
+            raise self._part.error(
+                "a quoted value has a line break, or a quote is not closed",
+                "Give --read-option multiLine=true, or close the quote",
+                line=self._lines + text.line_at(int(inside[0])),
+            )
+
+    def _check_quotes(self, text: CsvText) -> None:
+        if not len(text.quotes):
+            return
+        wrong = text.wrong_quote()
+        if wrong is not None:
+            raise self._part.error(
+                "a quote is inside of an unquoted value, or text follows a closing quote",
+                _QUOTING,
+                line=self._lines + text.line_at(wrong),
+            )
+        if len(text.quotes) % 2:
+            raise self._part.error(
+                "a quote is not closed",
+                _QUOTING,
+                line=self._lines + text.line_at(int(text.quotes[-1])),
+            )
+
+    def _without_comments(self, data: bytes, *, final: bool) -> bytes:
+        """Replace comment lines with empty lines, which are skipped."""
+        comment = self._dialect.comment.encode()
+        if not comment or not any(data.startswith(comment) or end + comment in data for end in (b"\n", b"\r")):
+            return data
+        kept = []
+        inside = False
+        for line in data.splitlines(keepends=True):
+            is_whole = final or line.endswith((b"\n", b"\r"))
+            if not inside and is_whole and line.startswith(comment):
+                kept.append(line[len(line.rstrip(b"\r\n")) :])
+                continue
+            kept.append(line)
+            inside ^= bool(len(CsvText(line, self._dialect).quotes) % 2)
+        return b"".join(kept)
+
+    def _plain(self, text: CsvText) -> CsvText:
+        """Convert escapes and spaces to the form of RFC 4180."""
+        if self._dialect.escapes and self._dialect.escape.encode() in text.data:
+            wrong = text.wrong_escape()
+            if wrong is not None:
+                raise self._part.error(
+                    "an escaped quote is outside of a quoted value",
+                    _QUOTING,
+                    line=self._lines + text.line_at(wrong),
+                )
+            text = CsvText(text.with_doubled_quotes(), self._dialect, escaped=False)
+        if self._dialect.strip_leading or self._dialect.strip_trailing:
+            text = CsvText(text.stripped(), self._dialect, escaped=False)
+        return text
+
+
+def header_difference(header: Sequence[str], expected: Sequence[str]) -> str:
+    """Describe the first difference between two headers."""
+    if len(header) != len(expected):
+        return f"expected {len(expected)} columns, the header has {len(header)}"
+    column, (actual, name) = next(
+        (column, pair) for column, pair in enumerate(zip(header, expected, strict=True), 1) if pair[0] != pair[1]
+    )
+    return f"column {column} of the header: expected {shown(name)}, found {shown(actual)}"
 
 
 def csv_rows(
@@ -58,74 +313,25 @@ def csv_rows(
         UsageError: for an option or a type that cannot be honoured
         UnreadableInputError: for a first file without a header that can be used; from tasks for any bad content
     """
-    from pyspark.sql.types import StringType, StructField, StructType
-
     dialect, formats = parse_csv_options(read_options)
     if schema is None:
         header = _first_record(spark, files, dialect)
-        names = _column_names(header, files[0].path) if dialect.header else _generated_names(len(header))
-        fields = StructType([StructField(name, StringType()) for name in names])
+        names = _column_names(header if dialect.header else [""] * len(header), files[0].path)
+        fields = T.StructType([T.StructField(name, T.StringType()) for name in names])
     else:
         fields = parsed_schema(schema)
         header = fields.names
     numbers = _number_format(spark, formats.locale) if formats.locale else None
-    columns = tuple(text_column(field, formats, numbers) for field in fields)
-    patterns = {field.name for field in fields if formats.pattern(field.dataType.simpleString())}
-    text_columns = tuple(_as_text(column) if column.name in patterns else column for column in columns)
-    task = _Format(dialect, text_columns, None if dialect.by_place else tuple(header), bool(patterns))
-
-    if not patterns:
-        return read_lines(spark, files, partial(_CsvReader, task=task), fields)
-    task_fields = [StructField(each.name, StringType()) if each.name in patterns else each for each in fields]
-    place = StructField(PLACE, StringType())
-    rows = read_lines(spark, files, partial(_CsvReader, task=task), StructType([*task_fields, place]))
-    return _with_parsed_times(rows, fields, formats)
-
-
-class _CsvReader:
-    """Reader of one part of a CSV file in a task."""
-
-    def __init__(self, part: Part, task: _Format) -> None:
-        self._part = part
-        self._format = task
-        self._blocks = CsvBlocks(part, task.dialect, len(task.columns), task.header)
-
-    def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
-        return map(self._batch, self._blocks.feed(data))
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return map(self._batch, self._blocks.finish())
-
-    def _batch(self, block: CsvBlock) -> pa.RecordBatch:
-        batch = _typed_batch(block, self._format.columns, self._part)
-        if not self._format.with_place:
-            return batch
-        places = pa.array([self._part.place(block.line(record)) for record in range(batch.num_rows)])
-        return batch.append_column(PLACE, places)
-
-
-def _typed_batch(block: CsvBlock, columns: Sequence[TextColumn], part: Part) -> pa.RecordBatch:
-    """Return the records of a block as typed values. Raises UnreadableInputError for a value that is not exact."""
-    [batch] = block.records.combine_chunks().to_batches()
-    values = []
-    for column, text in zip(columns, batch.columns, strict=True):
-        if not column.nullable and text.null_count:
-            record = text.to_pylist().index(None)
-            raise part.error(
-                f"column {shown(column.name)}: a value is absent, and the schema has NOT NULL",
-                "Add the value, or remove NOT NULL from --schema",
-                line=block.line(record),
-            )
-        try:
-            values.append(column.values(text))
-        except ValueError:
-            record = first_wrong(text, column)
-            raise part.error(
-                f"column {shown(column.name)}: {shown(text[record].as_py())} is not exactly a {column.type}",
-                column.fix(),
-                line=block.line(record),
-            ) from None
-    return pa.RecordBatch.from_arrays(values, names=[each.name for each in columns])
+    result = text_fields(fields, formats)
+    has_pattern = result != fields
+    columns = tuple(
+        replace(column, kind="string") if formats.pattern(column.kind) else column
+        for column in (text_column(field, formats, numbers) for field in fields)
+    )
+    task = CsvFormat(dialect, columns, None if dialect.by_place else tuple(header), has_pattern)
+    place = [T.StructField(PLACE, T.StringType())] if has_pattern else []
+    rows = read_lines(spark, files, partial(CsvReader, task=task), T.StructType([*result, *place]))
+    return with_parsed_times(rows, fields, formats) if has_pattern else rows
 
 
 def _first_record(spark: "SparkSession", files: Sequence[InputFile], dialect: CsvDialect) -> list[str]:
@@ -133,7 +339,7 @@ def _first_record(spark: "SparkSession", files: Sequence[InputFile], dialect: Cs
     for file in files:
         for lines in _FIRST_LINES:
             data, is_whole = first_lines(spark, file, lines)
-            record = first_record(Part(file.path), dialect, data, is_whole=is_whole)
+            record = CsvReader(Part(file.path), CsvFormat(dialect, ())).first_record(data, is_whole=is_whole)
             if record is not None:
                 return record
             if is_whole:
@@ -163,14 +369,8 @@ def _column_names(header: Sequence[str], path: str) -> list[str]:
     return names
 
 
-def _generated_names(count: int) -> list[str]:
-    return [f"_c{number}" for number in range(count)]
-
-
 def _number_format(spark: "SparkSession", locale: str) -> NumberFormat:
     """Return the number format of a locale, as Spark's own CSV reader uses it."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     if _LANGUAGE_TAG.fullmatch(locale) is None:
         # Java silently uses the English format for invalid tags, such as de_DE.
         raise UsageError(f"read option locale: {locale!r} is no language tag; expected one such as de-DE.")
@@ -187,26 +387,3 @@ def _number_format(spark: "SparkSession", locale: str) -> NumberFormat:
     if point is None or group is None:
         raise UsageError(f"read option locale: the numbers of {locale!r} are not known; expected one such as de-DE.")
     return NumberFormat(point, group)
-
-
-def _as_text(column: TextColumn) -> TextColumn:
-    return TextColumn(column.name, "string", "string", nullable=column.nullable)
-
-
-def _with_parsed_times(rows: "DataFrame", fields: "StructType", formats: ValueFormats) -> "DataFrame":
-    """Parse columns that have a Java pattern with Spark."""
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import StructType
-
-    times = StructType([each for each in fields if formats.pattern(each.dataType.simpleString())])
-    document = F.to_json(F.struct(*(F.col(quoted(name)) for name in times.names)))
-    parsed = F.from_json(document, times, {**json_options(formats), "mode": "PERMISSIVE"})
-    columns = [
-        parsed.getField(name).alias(name) if name in times.names else F.col(quoted(name)) for name in fields.names
-    ]
-    position = F.col(POSITION)
-    problem = time_problem(document, times, formats)
-    if problem is not None:
-        # As part of the position, the check runs even if no expression uses the column.
-        position = F.when(problem.isNotNull(), raised_at_place(problem)).otherwise(position)
-    return rows.select(*columns, F.col(FILE), position.alias(POSITION))

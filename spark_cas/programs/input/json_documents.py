@@ -11,8 +11,8 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 _MAX_NUMBER, _MAX_NAME, _MAX_TEXT = 1000, 50_000, 20_000_000
 """Limits of Jackson, the parser that Spark uses, in characters."""
-_MAX_DEPTH = 100
-"""Jackson allows 1000, but Spark (4.2) fails for schemas that deep: its stack overflows, or it cannot pickle them."""
+_MAX_DEPTH = 60
+"""Arrow stores at most 64 levels of columns in a batch. Jackson allows 1000."""
 
 Step = str | int
 Json: TypeAlias = "str | bool | dict[str, Json] | list[Json] | None"

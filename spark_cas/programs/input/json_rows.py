@@ -1,44 +1,212 @@
 """JSON documents as a DataFrame: the original bytes of each document, and columns for SQL expressions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
 from spark_cas.core.errors import UnreadableInputError
+from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
-from spark_cas.programs.input.decoding import UTF_8, LineDecoder, encoding_name, keeps_line_ends, require_whole_file
+from spark_cas.programs.input.columns import arrow_type, missing_fields, quoted
+from spark_cas.programs.input.exact_values import first_wrong, text_column
 from spark_cas.programs.input.json_documents import (
     Json,
+    Number,
     Step,
     beyond_limits,
+    compact,
     documents_of,
     parse_line,
     parse_path,
     text_at,
 )
-from spark_cas.programs.input.json_fields import FieldError, JsonFields, missing_fields
-from spark_cas.programs.input.parts import POSITION, Part, count_filled_lines, require_text, shown
-from spark_cas.programs.input.read_options import TIME_OPTIONS, ReadOptions, ValueFormats
-from spark_cas.programs.input.text_files import InputFile, parsed_schema, quoted, read_lines
-from spark_cas.programs.input.time_patterns import NO_FIELD, PLACE, json_options, raised_at_place, time_problem
+from spark_cas.programs.input.parts import (
+    SHOWN_CHARACTERS,
+    UTF_8,
+    LineDecoder,
+    Part,
+    count_filled_lines,
+    encoding_name,
+    keeps_line_ends,
+    require_text,
+    require_whole_file,
+    shown,
+)
+from spark_cas.programs.input.read_options import (
+    PLACE,
+    TIME_OPTIONS,
+    ReadOptions,
+    ValueFormats,
+    text_fields,
+    text_type,
+    with_parsed_times,
+)
+from spark_cas.programs.input.text_files import parsed_schema, read_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 DOCUMENT = "_input_document"
 """Column with the bytes of the document in UTF-8."""
-_FIELDS = "_input_fields"
-"""Column with the document's fields as JSON that `from_json` reads exactly."""
+_NO_FIELD = "_input_corrupt"
+"""Name that no field has. Spark's reader returns null for a field with the name of the corrupt record."""
 _NAMES = ("encoding", "multiLine", "mode", *TIME_OPTIONS)
 _FIX = "Correct the document, or remove it"
 _FIX_LINE = f"{_FIX}; if documents have several lines, give --read-option multiLine=true"
 _FIX_FIELD = "Correct the document, or use a type in --schema that holds it, such as STRING"
 _FIX_LIMIT = "Give the key and the value as paths such as '$.customer.id', or shorten the document"
 _SPACES = " \t\r"
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+
+Converter: TypeAlias = Callable[[Sequence[Json], Sequence[int]], pa.Array]
+"""A function that converts the values of a field. The numbers are those of their documents, for `FieldError`."""
+
+
+class FieldError(ValueError):
+    """A value of a document does not fit the schema. The message describes it."""
+
+    def __init__(self, record: int, problem: str) -> None:
+        super().__init__(problem)
+        self.record = record
+
+
+def field_converter(schema: T.StructType, formats: ValueFormats, *, scalars_only: bool) -> Converter:
+    """Return the converter of documents to a struct array with `text_type` of a schema.
+
+    It raises FieldError. If `scalars_only`, STRING fields reject objects and arrays.
+
+    Raises UsageError for a type that JSON does not have.
+    """
+
+    def converter(name: str, kind: T.DataType) -> Converter:
+        match kind:
+            case T.StructType():
+                members = {each.name: converter(f"{name}.{each.name}", each.dataType) for each in kind}
+                required = [each.name for each in kind if not each.nullable]
+                return _struct(name, members, required, arrow_type(text_type(kind, formats)))
+            case T.ArrayType():
+                inner, with_null = converter(f"{name}[]", kind.elementType), kind.containsNull
+            case T.MapType():
+                if not isinstance(kind.keyType, T.StringType):
+                    raise UsageError(f"--schema: the names of {shown(name[1:])} are text: expected MAP<STRING, ...>.")
+                inner, with_null = converter(f"{name}[]", kind.valueType), kind.valueContainsNull
+            case _:
+                return _scalar(name[1:], kind, formats, scalars_only=scalars_only)
+        return _list(name, inner, arrow_type(text_type(kind, formats)), with_null=with_null)
+
+    return converter("", schema)
+
+
+def _scalar(name: str, kind: T.DataType, formats: ValueFormats, *, scalars_only: bool) -> Converter:
+    column = text_column(T.StructField(name, kind), formats)
+    if column.kind == "binary":
+        raise UsageError(f"--schema: JSON has no bytes for {shown(name)}: expected STRING.")
+
+    def convert(values: Sequence[Json], records: Sequence[int]) -> pa.Array:
+        expected = "a text, as it is in other documents" if column.kind == "string" else column.type
+        for value, record in zip(values, records, strict=True):
+            if value is not None and not _fits(value, column.kind, scalars_only=scalars_only):
+                raise _error(record, name, value, expected)
+        texts = [each if each is None or isinstance(each, str) else compact(each) for each in values]
+        array = pa.array(texts, pa.string())
+        if formats.pattern(column.kind):
+            return array
+        try:
+            return column.values(array)
+        except ValueError:
+            wrong = first_wrong(array, column)
+            raise _error(records[wrong], name, values[wrong], expected) from None
+
+    return convert
+
+
+def _fits(value: Json, kind: str, *, scalars_only: bool) -> bool:
+    """Return whether the kind of a JSON value is that of the type."""
+    is_text = isinstance(value, str) and not isinstance(value, Number)
+    match kind:
+        case "string":
+            return not (scalars_only and isinstance(value, dict | list))
+        case "boolean":
+            return isinstance(value, bool)
+        case "date" | "timestamp" | "timestamp_ntz":
+            return is_text
+        case "float" | "double":
+            return isinstance(value, Number) or value in _NOT_FINITE
+    # Many systems write decimals as strings, because many parsers convert numbers to floating point.
+    return isinstance(value, Number) or (kind == "decimal" and is_text)
+
+
+def _struct(name: str, members: dict[str, Converter], required: Sequence[str], target: pa.StructType) -> Converter:
+    in_lower_case = {each.lower(): each for each in members}
+
+    def check(value: Json, record: int) -> None:
+        if not isinstance(value, dict):
+            raise _error(record, name[1:], value, "an object")
+        for each in value.keys() - members.keys():
+            other = in_lower_case.get(each.lower())
+            if other is not None and other not in value:
+                raise FieldError(record, f"the field {shown(each)} differs in case from {shown(other)} of --schema")
+        for each in required:
+            if value.get(each) is None:
+                raise FieldError(record, f"the field {shown(f'{name}.{each}'[1:])} is absent, and is NOT NULL")
+
+    def convert(values: Sequence[Json], records: Sequence[int]) -> pa.Array:
+        for value, record in zip(values, records, strict=True):
+            if value is not None:
+                check(value, record)
+        objects = [each if isinstance(each, dict) else {} for each in values]
+        arrays = [member([each.get(key) for each in objects], records) for key, member in members.items()]
+        mask = pa.array([each is None for each in values], pa.bool_())
+        return pa.StructArray.from_arrays(arrays, fields=list(target.fields), mask=mask)
+
+    return convert
+
+
+def _list(name: str, inner: Converter, target: pa.DataType, *, with_null: bool) -> Converter:
+    """Return the converter of arrays, or of objects to a map."""
+    is_map = pa.types.is_map(target)
+
+    def convert(values: Sequence[Json], records: Sequence[int]) -> pa.Array:
+        names: list[str] = []
+        elements: list[Json] = []
+        owners: list[int] = []
+        offsets = [0]
+        for value, record in zip(values, records, strict=True):
+            if isinstance(value, dict) and is_map:
+                names += value
+                elements += value.values()
+            elif isinstance(value, list) and not is_map:
+                elements += value
+            elif value is not None:
+                raise _error(record, name[1:], value, "an object" if is_map else "an array")
+            owners += [record] * (len(elements) - len(owners))
+            offsets.append(len(elements))
+        if not with_null and None in elements:
+            problem = f"an element of {shown(name[1:])} is null, and is NOT NULL"
+            raise FieldError(owners[elements.index(None)], problem)
+        converted = inner(elements, owners)
+        starts = pa.array(offsets, pa.int32())
+        mask = pa.array([each is None for each in values], pa.bool_())
+        if is_map:
+            return pa.MapArray.from_arrays(starts, pa.array(names, pa.string()), converted, type=target, mask=mask)
+        return pa.ListArray.from_arrays(starts, converted, type=target, mask=mask)
+
+    return convert
+
+
+def _error(record: int, name: str, value: Json, expected: str) -> FieldError:
+    if isinstance(value, dict | list):
+        result = "an object" if isinstance(value, dict) else "an array"
+    elif isinstance(value, bool):
+        result = str(value).lower()
+    else:
+        result = value[:SHOWN_CHARACTERS] if isinstance(value, Number) else shown(value)
+    return FieldError(record, f"the field {shown(name)}: {result} is not exactly {expected}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +215,7 @@ class _Format:
 
     encoding: str
     multi_line: bool
-    schema: "StructType | None"
+    schema: T.StructType | None
     is_inferred: bool
     formats: ValueFormats
     paths: tuple[tuple[str, tuple[Step, ...]], ...]
@@ -79,9 +247,6 @@ def json_rows(
         UsageError: for an option, a path or a type that cannot be honoured
         UnreadableInputError: for a field of the schema that no document has; from tasks for any bad content
     """
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
-    from pyspark.sql.types import BinaryType, StringType, StructField, StructType
-
     read = ReadOptions(read_options, _NAMES, {"charset": "encoding"})
     read.require_fail_fast()
     formats = read.value_formats()
@@ -89,30 +254,21 @@ def json_rows(
     multi_line = read.flag("multiLine", default=False)
     steps = tuple((path, tuple(_steps(path))) for path in dict.fromkeys(paths))
     task = _Format(encoding, multi_line, None, schema is None, formats, steps, with_columns)
-    columns = [StructField(path, StringType()) for path, _ in steps]
-    task_schema = StructType([*columns, StructField(DOCUMENT, BinaryType(), nullable=False)])
+    columns = [T.StructField(path, T.StringType()) for path, _ in steps]
+    task_schema = T.StructType([*columns, T.StructField(DOCUMENT, T.BinaryType(), nullable=False)])
     count = count_filled_lines if keeps_line_ends(encoding) and not multi_line else None
     rows = read_lines(spark, files, partial(_JsonReader, task=task), task_schema, count)
     if not with_columns:
         return rows
     if schema is not None:
-        JsonFields(parsed_schema(schema), formats, scalars_only=False)  # reject unsupported types
+        field_converter(parsed_schema(schema), formats, scalars_only=False)  # reject unsupported types
     fields = _fields(spark, rows, schema, files)
-    with_fields = StructType([*task_schema, StructField(_FIELDS, StringType()), StructField(PLACE, StringType())])
-    rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), with_fields, count)
-    used = {name.lower() for name in rows.columns} & {name.lower() for name in fields.names}
+    used = {name.lower() for name in (*rows.columns, PLACE)} & {name.lower() for name in fields.names}
     if used:
         raise UsageError(f"the documents have a field {shown(min(used))}, which a load adds itself: rename it.")
-    document = F.col(_FIELDS)
-    parsed = F.from_json(document, fields, {**json_options(formats), "mode": "FAILFAST"})
-    problem = time_problem(document, fields, formats)
-    kept = {name: _column(name) for name in rows.columns if name not in (_FIELDS, PLACE)}
-    if problem is not None:
-        # As part of the position, the check runs even if no expression uses the field.
-        kept[POSITION] = F.when(problem.isNotNull(), raised_at_place(problem)).otherwise(F.col(POSITION))
-        parsed = F.when(problem.isNull(), parsed)
-    named = [column.alias(name) for name, column in kept.items()]
-    return rows.select(parsed.alias("_parsed"), *named).select("_parsed.*", *map(_column, kept))
+    result = T.StructType([*text_fields(fields, formats), *task_schema, T.StructField(PLACE, T.StringType())])
+    rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), result, count)
+    return with_parsed_times(rows, fields, formats)
 
 
 def json_path_column(path: str) -> "Column":
@@ -132,9 +288,9 @@ class _JsonReader:
         self._format = task
         self._decoder = LineDecoder(part, task.encoding)
         self._pieces: list[bytes] = []
-        self._fields = None
+        self._columns_of = None
         if task.schema is not None:
-            self._fields = JsonFields(task.schema, task.formats, scalars_only=task.is_inferred)
+            self._columns_of = field_converter(task.schema, task.formats, scalars_only=task.is_inferred)
 
     def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
         if self._part.start == 0 and not self._decoder.lines:
@@ -183,42 +339,37 @@ class _JsonReader:
         if len(objects) != len(values):
             number = next(number for number, each in enumerate(values) if not isinstance(each, dict))
             raise self._part.error("the document is not an object", _FIX, line=lines[number])
-        if self._fields is not None:
-            try:
-                self._fields.check(objects)
-            except FieldError as error:
-                raise self._part.error(str(error), _FIX_FIELD, line=lines[error.record]) from None
-        elif self._format.with_columns:
+        if self._columns_of is None and self._format.with_columns:
             for document, value, line in zip(documents, values, lines, strict=True):
                 problem = beyond_limits(document, value)
                 if problem is not None:
                     raise self._part.error(f"{problem}, so its fields cannot be columns", _FIX_LIMIT, line=line)
-        names = [path for path, _ in self._format.paths]
-        texts = [
-            pa.array(
-                [text_at(document, value, steps) for document, value in zip(documents, values, strict=True)],
-                pa.string(),
-            )
-            for _, steps in self._format.paths
-        ]
-        encoded = pa.array(documents, pa.string()).cast(pa.binary())
-        if self._fields is None:
-            return pa.RecordBatch.from_arrays([*texts, encoded], names=[*names, DOCUMENT])
-        fields = pa.array(map(self._fields.rendered, objects), pa.string())
-        places = pa.array(map(self._part.place, lines), pa.string())
-        return pa.RecordBatch.from_arrays([*texts, encoded, fields, places], names=[*names, DOCUMENT, _FIELDS, PLACE])
+        columns: dict[str, pa.Array] = {}
+        for path, steps in self._format.paths:
+            texts = [text_at(document, value, steps) for document, value in zip(documents, values, strict=True)]
+            columns[path] = pa.array(texts, pa.string())
+        columns[DOCUMENT] = pa.array(documents, pa.string()).cast(pa.binary())
+        if self._columns_of is None:
+            return pa.RecordBatch.from_pydict(columns)
+        try:
+            fields = self._columns_of(objects, range(len(objects)))
+        except FieldError as error:
+            raise self._part.error(str(error), _FIX_FIELD, line=lines[error.record]) from None
+        columns[PLACE] = pa.array(map(self._part.place, lines), pa.string())
+        names = [each.name for each in fields.type.fields]
+        return pa.RecordBatch.from_arrays([*fields.flatten(), *columns.values()], names=[*names, *columns])
 
 
 def _fields(
     spark: "SparkSession", documents: "DataFrame", schema: str | None, files: Sequence[InputFile]
-) -> "StructType":
+) -> T.StructType:
     """Return the fields that SQL expressions can use, inferred from the documents.
 
     A schema is compared with them, because a field that no document has would be null in all rows.
     """
     text = documents.select(documents[DOCUMENT].cast("string"))
     result = spark.read.json(
-        text, primitivesAsString=True, mode="FAILFAST", columnNameOfCorruptRecord=NO_FIELD
+        text, primitivesAsString=True, mode="FAILFAST", columnNameOfCorruptRecord=_NO_FIELD
     ).schema
     if schema is None:
         return result
@@ -241,6 +392,4 @@ def _steps(path: str) -> list[Step]:
 
 
 def _column(name: str) -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
-
     return F.col(quoted(name))

@@ -26,6 +26,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)")
 _LOCAL = re.compile(r"file:(?://(?:localhost)?(?=/))?")
 _GLOB = re.compile(r"[*?\[{\\]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
+_ENCODED = re.compile(r"[^A-Za-z0-9_\-!.~'()*:@&=+$,;/]")
+"""ASCII characters that Java's URI class percent-encodes in a path."""
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """Folder value of Hive and Spark for a null partition value."""
 
@@ -71,6 +73,25 @@ def list_input(paths: Sequence[str], spark: "SparkSession | None") -> Listing:
 def literal(path: str) -> str:
     """Escape a path for Spark's readers, which otherwise use it as a glob pattern."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
+
+
+def literal_paths(files: Iterable[InputFile]) -> list[str]:
+    """Escape the paths of files for Spark's readers. Raises UsageError for a name that they skip."""
+    for each in files:
+        if is_hidden(each.path.rpartition("/")[2]):
+            raise _hidden_by_spark(each.path)
+    return [literal(each.path) for each in files]
+
+
+def spark_uri(path: str) -> str:
+    """Return the percent-encoded URI of a file, as in Spark's column ``_metadata.file_path``."""
+
+    def encoded(result: re.Match[str]) -> str:
+        character = result[0]  # Java does not encode other characters
+        is_encoded = character.isascii() or character.isspace()
+        return "".join(f"%{byte:02X}" for byte in character.encode()) if is_encoded else character
+
+    return _ENCODED.sub(encoded, path)
 
 
 def is_hidden(name: str) -> bool:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812 - likewise
 
 from spark_cas.core.errors import SchemaError
-from spark_cas.programs.input.nested_values import Check, inside
+from spark_cas.programs.input.columns import Check, inside, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -70,7 +70,7 @@ def row_json(frame: "DataFrame", without: Collection[str] = ()) -> "Column":
     """
     fields = [each for each in frame.schema.fields if each.name not in without]
     _require_distinct(fields, "")
-    columns = [(each.name, each.dataType, F.col(_quoted(each.name))) for each in fields]
+    columns = [(each.name, each.dataType, F.col(quoted(each.name))) for each in fields]
     rows = F.to_json(F.struct(*(_form(*each).alias(each[0]) for each in columns)), dict(_OPTIONS))
     checked = None
     for name, kind, column in columns:
@@ -211,7 +211,3 @@ def _no_form(path: str, kind: str) -> SchemaError:
         f"column {path} has {kind}, which has no exact JSON form. Nothing was appended. Make the value with --value "
         f"and an SQL expression."
     )
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

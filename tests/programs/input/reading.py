@@ -1,27 +1,21 @@
 """Helpers for tests of readers: files as a listing returns them, and rows in order."""
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pytest
 
 from spark_cas.core.errors import UnreadableInputError
+from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError, plain_error
 from spark_cas.programs.input.parts import FILE, POSITION
 from spark_cas.programs.input.text_files import whole_file_settings
 
 
-@dataclass(frozen=True)
-class File:
-    path: str
-    size: int
-
-
-def write_file(spark, path, data):
-    """Write a file, and return it as a listing of Hadoop does."""
+def write_file(path, data):
+    """Write a file, and return it as a listing does."""
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_bytes(data)
-    return File(spark._jvm.org.apache.hadoop.fs.Path(f"file:{path}").toUri().toString(), len(data))
+    return InputFile(f"file:{path}", len(data), 0)
 
 
 @contextmanager

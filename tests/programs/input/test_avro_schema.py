@@ -6,7 +6,7 @@ import pytest
 
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.avro_schema import parse_schema
-from spark_cas.programs.input.merged_columns import merged_columns
+from spark_cas.programs.input.columns import merged_columns
 from tests.programs.input.avro_bytes import record
 
 

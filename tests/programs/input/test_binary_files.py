@@ -7,9 +7,9 @@ import pytest
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
-from spark_cas.programs.input.binary_files import binary_rows
 from spark_cas.programs.input.listing import list_input
 from spark_cas.programs.input.parts import FILE, POSITION
+from spark_cas.programs.input.whole_files import binary_rows
 
 pytestmark = pytest.mark.spark
 

@@ -6,10 +6,10 @@ import pytest
 
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
-from spark_cas.programs.input.compressed_files import require_complete
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
-from spark_cas.programs.input.text_lines import text_rows
+from spark_cas.programs.input.text_files import text_rows
+from spark_cas.programs.input.whole_files import require_complete
 from tests.programs.input.reading import message_of, write_file
 
 pytestmark = pytest.mark.spark
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def write(spark, tmp_path):
-    return lambda name, data: write_file(spark, tmp_path / name, data)
+    return lambda name, data: write_file(tmp_path / name, data)
 
 
 def test_csv(connect, write):

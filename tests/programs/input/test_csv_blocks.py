@@ -9,12 +9,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from spark_cas.core.errors import UnreadableInputError
-from spark_cas.programs.input.csv_blocks import CsvBlocks
-from spark_cas.programs.input.csv_dialect import CsvDialect
+from spark_cas.programs.input.csv_rows import CsvFormat, CsvReader
+from spark_cas.programs.input.csv_text import CsvDialect
+from spark_cas.programs.input.exact_values import TextColumn
 from spark_cas.programs.input.parts import Part
+from spark_cas.programs.input.read_options import PLACE
 
 PART = Part("file:/a/b.csv")
 NO_HEADER = CsvDialect(header=False)
+
+
+def text_format(dialect, columns, header=None, *, with_place=False):
+    texts = tuple(TextColumn(str(number), "string", "string") for number in range(columns))
+    return CsvFormat(dialect, texts, header, with_place)
 
 
 def read(data, columns, dialect=NO_HEADER, *, header=None, pieces=(), block_bytes=1, part=PART):
@@ -22,20 +29,20 @@ def read(data, columns, dialect=NO_HEADER, *, header=None, pieces=(), block_byte
 
     Like Spark's lines, the last piece always ends with a line feed.
     """
-    reader = CsvBlocks(part, dialect, columns, header, block_bytes)
+    reader = CsvReader(part, text_format(dialect, columns, header), block_bytes)
     blocks: list = []
     data += b"\n" if data and not data.endswith(b"\n") else b""
     bounds = [0, *sorted(max(each % (len(data) + 1), min(4, len(data))) for each in pieces), len(data)]
     for first, end in pairwise(bounds):
         blocks += reader.feed(data[first:end])
     blocks += reader.finish()
-    return [tuple(row.values()) for block in blocks for row in block.records.to_pylist()]
+    return [tuple(row.values()) for block in blocks for row in block.to_pylist()]
 
 
 def read_lines(data, columns, pieces, **kwargs):
-    reader = CsvBlocks(PART, NO_HEADER, columns, None, **kwargs)
+    reader = CsvReader(PART, text_format(NO_HEADER, columns, with_place=True), **kwargs)
     blocks = [block for piece in pieces for block in reader.feed(piece)] + list(reader.finish())
-    return [block.line(record) for block in blocks for record in range(block.records.num_rows)]
+    return [int(place.rpartition(" ")[2]) for block in blocks for place in block[PLACE].to_pylist()]
 
 
 def rejected(data, columns=2, dialect=NO_HEADER, **kwargs):
@@ -199,7 +206,7 @@ def test_line_break_needs_multi_line():
 
 def test_part_of_a_file_is_read_only_if_records_have_no_line_breaks():
     with pytest.raises(UnreadableInputError):
-        CsvBlocks(Part("file:/a/b.csv", 0, 100), CsvDialect(), 1)
+        CsvReader(Part("file:/a/b.csv", 0, 100), text_format(CsvDialect(), 1))
     assert read(b"1\n2\n", 1, CsvDialect(multi_line=False), part=Part("file:/b", 0, 100)) == [("1",), ("2",)]
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def write(spark, tmp_path):
-    return lambda name, data: write_file(spark, tmp_path / name, data)
+    return lambda name, data: write_file(tmp_path / name, data)
 
 
 @pytest.fixture

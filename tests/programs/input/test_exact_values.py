@@ -34,13 +34,13 @@ from pyspark.sql.types import (
 
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.errors import UsageError
-from spark_cas.programs.input.csv_dialect import parse_csv_options
-from spark_cas.programs.input.csv_rows import _CsvReader, _Format
+from spark_cas.programs.input.csv_rows import CsvFormat, CsvReader
+from spark_cas.programs.input.csv_text import parse_csv_options
+from spark_cas.programs.input.exact_values import NumberFormat, text_column
 from spark_cas.programs.input.json_documents import parse_line
-from spark_cas.programs.input.json_fields import FieldError, JsonFields
+from spark_cas.programs.input.json_rows import FieldError, field_converter
 from spark_cas.programs.input.parts import Part
 from spark_cas.programs.input.read_options import ValueFormats
-from spark_cas.programs.input.typed_text import NumberFormat, text_column
 
 GERMAN = NumberFormat(",", ".")
 
@@ -190,7 +190,7 @@ def test_type_that_text_does_not_have_is_rejected(kind):
 )
 def test_place_of_a_value_is_named(data, place):
     columns = (column(StringType()), text_column(StructField("y", IntegerType(), nullable=False), ValueFormats()))
-    reader = _CsvReader(Part("file:/a.csv"), _Format(parse_csv_options({})[0], columns, None, with_place=False))
+    reader = CsvReader(Part("file:/a.csv"), CsvFormat(parse_csv_options({})[0], columns))
     with pytest.raises(UnreadableInputError, match=place):
         list(chain(reader.feed(data), reader.finish()))
 
@@ -222,32 +222,38 @@ def test_options_are_those_of_spark():
 
 
 def check(kind, text, *, nullable=True, scalars_only=False):
-    fields = JsonFields(StructType([StructField("x", kind, nullable)]), ValueFormats(), scalars_only=scalars_only)
+    schema = StructType([StructField("x", kind, nullable)])
+    convert = field_converter(schema, ValueFormats(), scalars_only=scalars_only)
     documents = [parse_line('{"x":null}' if nullable else '{"x":"1"}'), parse_line(text)]
-    fields.check([each for each in documents if isinstance(each, dict)])
+    return convert(documents, range(len(documents)))
 
 
 NESTED = StructType([StructField("a", IntegerType())])
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"),
+    ("kind", "text", "expected"),
     [
-        (LongType(), "9007199254740993"),
-        (DecimalType(20, 1), '"1234567890123456789.0"'),
-        (DecimalType(20, 1), "1.10"),
-        (DoubleType(), '"NaN"'),
-        (BooleanType(), "true"),
-        (StringType(), '{"a":1}'),
-        (StringType(), "1.10"),
-        (NESTED, '{"a":1,"b":2,"A":3}'),
-        (ArrayType(IntegerType()), "[1,null]"),
-        (MapType(StringType(), IntegerType()), '{"a":1,"b":null}'),
-        (TimestampType(), '"2024-07-01T12:00:00Z"'),
+        (LongType(), "9007199254740993", 9007199254740993),
+        (DecimalType(20, 1), '"1234567890123456789.0"', Decimal("1234567890123456789.0")),
+        (DecimalType(20, 1), "1.10", Decimal("1.1")),
+        (DoubleType(), '"-Infinity"', float("-inf")),
+        (BooleanType(), "true", True),
+        (StringType(), '{"a":1.10,"b":"\\u00e9"}', '{"a":1.10,"b":"é"}'),
+        (StringType(), "1.10", "1.10"),
+        (StringType(), "false", "false"),
+        (NESTED, '{"a":1,"b":2,"A":3}', {"a": 1}),
+        (NESTED, "null", None),
+        (NESTED, "{}", {"a": None}),
+        (ArrayType(IntegerType()), "[1,null]", [1, None]),
+        (ArrayType(ArrayType(NESTED)), '[[],null,[{"a":1},null]]', [[], None, [{"a": 1}, None]]),
+        (MapType(StringType(), IntegerType()), '{"a":1,"b":null}', [("a", 1), ("b", None)]),
+        (MapType(StringType(), ArrayType(LongType())), '{"a":[],"":null}', [("a", []), ("", None)]),
+        (TimestampType(), '"2024-07-01T12:00:00Z"', dt.datetime(2024, 7, 1, 12, tzinfo=dt.UTC)),
     ],
 )
-def test_field_is_kept(kind, text):
-    check(kind, f'{{"x":{text}}}')
+def test_field_is_kept(kind, text, expected):
+    assert check(kind, f'{{"x":{text}}}').to_pylist() == [{"x": None}, {"x": expected}]
 
 
 @pytest.mark.parametrize(

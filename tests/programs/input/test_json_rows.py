@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def write(spark, tmp_path):
-    return lambda name, data: write_file(spark, tmp_path / name, data)
+    return lambda name, data: write_file(tmp_path / name, data)
 
 
 @pytest.fixture
@@ -135,11 +135,11 @@ def test_document_beyond_the_limits_of_the_parser_is_rejected(rows, write, rejec
 
 
 def test_document_within_the_limits_keeps_its_fields(rows, write):
-    deep = b"[" * 98 + b"1" + b"]" * 98
+    deep = b"[" * 58 + b"1" + b"]" * 58
     files = [write("a.jsonl", b'{"x":{"%s":%s},"y":%s}\n' % (b"n" * 50_000, b"9" * 1000, deep))]
     ((x, y),) = rows(files, select=["x", "y"])
     assert x["n" * 50_000] == "9" * 1000
-    for _ in range(98):
+    for _ in range(58):
         (y,) = y
     assert y == "1"
 

@@ -8,7 +8,7 @@ import pytest
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.parts import count_filled_lines, count_lines, file_key, read_parts
-from spark_cas.programs.input.text_lines import text_rows
+from spark_cas.programs.input.text_files import text_rows
 from tests.programs.input.reading import message_of, rows_of, write_file
 
 pytestmark = pytest.mark.spark
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def rows(spark, tmp_path):
     def rows(data, **options):
-        files = [write_file(spark, tmp_path / "a.txt", data)]
+        files = [write_file(tmp_path / "a.txt", data)]
         return [value for (value,) in rows_of(spark, files, lambda: text_rows(spark, files, options))]
 
     return rows
@@ -70,7 +70,7 @@ def test_option_that_is_not_honoured_is_rejected(rows):
 
 
 def test_file_that_has_another_size_than_listed_is_rejected(spark, tmp_path):
-    file = replace(write_file(spark, tmp_path / "a.txt", b"one\n"), size=5)
+    file = replace(write_file(tmp_path / "a.txt", b"one\n"), size=5)
     assert "4 bytes" in message_of(lambda: rows_of(spark, [file], lambda: text_rows(spark, [file], {})))
 
 

@@ -8,7 +8,7 @@ from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.json_rows import json_rows
 from spark_cas.programs.input.parts import FILE, POSITION
-from spark_cas.programs.input.time_patterns import require_exact_pattern
+from spark_cas.programs.input.read_options import require_exact_pattern
 from tests.programs.input.reading import message_of, rows_of, write_file
 
 pytestmark = pytest.mark.spark
@@ -63,11 +63,11 @@ def times(request, spark, tmp_path):
     def times(*texts, **options):
         if request.param == "csv":
             data = "\n".join(["id,t", *(f"1,{text}" for text in texts)])
-            file = write_file(spark, tmp_path / "a.csv", data.encode())
+            file = write_file(tmp_path / "a.csv", data.encode())
             found = rows_of(spark, [file], lambda: csv_rows(spark, [file], "id INT, t TIMESTAMP", options))
             return [t for _, t in found]
         lines = ['{"id":0}', *(f'{{"id":1,"s":{{"m":{{"k":[null,"{text}"]}}}}}}' for text in texts)]
-        file = write_file(spark, tmp_path / "a.jsonl", "\n".join(lines).encode())
+        file = write_file(tmp_path / "a.jsonl", "\n".join(lines).encode())
         schema = "id INT, s STRUCT<m: MAP<STRING, ARRAY<TIMESTAMP>>>"
         frame = lambda: json_rows(spark, [file], schema, options).select("s.m.k", FILE, POSITION)  # noqa: E731
         return [k[1] for (k,) in rows_of(spark, [file], frame)[1:]]
