@@ -272,13 +272,21 @@ def _converter(kind: Any, leaves: Mapping[str, _Convert], named: Mapping[str, An
         item = _converter(kind["items"], leaves, named)
         return lambda items: [*map(item, items)]
     if kind["type"] == "map":
-        each, pairs = _converter(kind["values"], leaves, named), leaves["map"]
-        return lambda value: pairs({name: each(item) for name, item in dict(value).items()})
+        each, as_map = _converter(kind["values"], leaves, named), leaves["map"]
+        return lambda value: {name: each(item) for name, item in as_map(value).items()}
     return leaves.get(kind.get("logicalType", ""), _same)
 
 
 def _same(value: object) -> object:
     return value
+
+
+def _map(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of a map of Arrow as a dict."""
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise ValueError("a map has a key twice")
+    return result
 
 
 def _uuid(value: str) -> str:
@@ -305,13 +313,13 @@ def _require(kind: type) -> _Convert:
 
 
 _ENCODED: Mapping[str, _Convert] = {
-    "map": _same,
+    "map": _map,
     "uuid": _uuid,
     "timestamp-millis": _whole_millis,
     "local-timestamp-millis": _whole_millis,
 }
 _DECODED: Mapping[str, _Convert] = {
-    "map": lambda value: [*value.items()],
+    "map": _same,
     "uuid": str,
     "date": _require(date),
     **{f"{each}timestamp-{unit}": _require(datetime) for each in ("", "local-") for unit in ("millis", "micros")},

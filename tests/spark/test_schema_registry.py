@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 from pyspark.sql import functions as sf
@@ -107,6 +108,14 @@ def test_a_value_that_does_not_fit_fails_the_query(spark, double, kind, spark_ty
     with pytest.raises(Exception, match="SCHEMA") as caught:
         schema_registry.encode(frame, subject="r", registry=double.url).collect()
     assert isinstance(error_from_text(str(caught.value)), SchemaError)
+
+
+def test_a_map_with_a_key_twice_fails_the_query(spark, double):
+    double.register("r", one_field({"type": "map", "values": "int"}))
+    kind = pa.struct([("f", pa.map_(pa.string(), pa.int32()))])
+    frame = spark.createDataFrame(pa.table({"value": pa.array([{"f": [("a", 1), ("a", 2)]}], kind)}))
+    with pytest.raises(Exception, match="a map has a key twice"):
+        schema_registry.encode(frame, subject="r", registry=double.url).collect()
 
 
 @pytest.mark.parametrize(

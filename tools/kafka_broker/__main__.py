@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tools.kafka_broker.cluster import KafkaBroker
+from tools.kafka_broker.connector import avro_jars
 from tools.kafka_broker.jars import KAFKA_VERSION, kafka_jars
 from tools.kafka_broker.waiting import end_of
 
@@ -35,6 +36,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.jars_only:
         kafka_jars()
+        avro_jars()  # for tests
         return 0
     return _serve(arguments.conf)
 
