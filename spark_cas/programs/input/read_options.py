@@ -163,11 +163,11 @@ def with_parsed_times(rows: "DataFrame", fields: T.StructType, formats: ValueFor
         for each in fields
         if text_type(each.dataType, formats) != each.dataType
     }
-    if times:
-        # As part of the position, the check runs even if no expression uses the column.
-        is_checked = F.to_json(F.struct(*times.values())).isNotNull()
-        times[POSITION] = F.when(is_checked, F.col(POSITION))
-    return rows.withColumns(times).drop(PLACE)
+    if not times:
+        return rows.drop(PLACE)
+    # As part of the position, the check runs even if no expression uses the column.
+    is_checked = F.to_json(F.struct(*times.values())).isNotNull()
+    return rows.withColumns({**times, POSITION: F.when(is_checked, F.col(POSITION))}).drop(PLACE)
 
 
 def _parsed(kind: T.DataType, value: "Column", name: str, formats: ValueFormats) -> "Column":

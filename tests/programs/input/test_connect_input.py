@@ -34,6 +34,13 @@ def test_json(connect, write):
     assert (*row[:2], bytes(row[2])) == ("1.10", "1e400", b'{"z":1.10,"y":1e400}')
 
 
+def test_pattern_of_a_nested_time(connect, write):
+    file = write("a.jsonl", b'{"s":{"t":["29.02.2024 12:00",null]}}\n')
+    options = {"timestampFormat": "dd.MM.yyyy HH:mm", "timeZone": "Europe/Berlin"}
+    frame = json_rows(connect, [file], "s STRUCT<t: ARRAY<TIMESTAMP>>", options)
+    assert frame.selectExpr("unix_seconds(s.t[0])", "s.t[1]").collect() == [(1709204400, None)]
+
+
 def test_text(connect, write):
     assert [row.value for row in text_rows(connect, [write("a.txt", b"x\r\n")], {}).collect()] == ["x\r"]
 

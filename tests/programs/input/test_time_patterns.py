@@ -103,6 +103,13 @@ def test_local_time_that_exists_once_is_kept(times, options, expected):
     assert [each.timestamp() for each in times(*expected, **options)] == instants
 
 
+def test_wrong_time_is_rejected_if_no_expression_uses_its_column(spark, tmp_path):
+    file = write_file(tmp_path / "a.jsonl", b'{"id":1,"d":["30.02.2024"]}')
+    schema, options = "id INT, d ARRAY<DATE>", {"dateFormat": "dd.MM.yyyy"}
+    frame = lambda: json_rows(spark, [file], schema, options).select("id", FILE, POSITION)  # noqa: E731
+    assert "30.02.2024" in message_of(lambda: rows_of(spark, [file], frame))
+
+
 @pytest.mark.parametrize(
     ("text", "options"),
     [
