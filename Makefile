@@ -126,7 +126,7 @@ BESIDES := chaos kv/http kv/test_killed.py programs/test_package.py contract/tes
 UNIT := not full and not spark and not s3 and not azure and not cluster and not kafka and not browser
 
 unit: $(STAMP) checker ## run the fast tests, which need no JVM, server or browser
-	$(BIN)/python -m pytest -m "$(UNIT)" $(addprefix --ignore=tests/,$(BESIDES))
+	$(BIN)/python -m pytest --numprocesses=2 -m "$(UNIT)" $(addprefix --ignore=tests/,$(BESIDES))
 
 # Tests mostly wait, so four lanes run at a time. Each lane starts and stops its own brokers and JVMs.
 CHOSEN := -m "not full"

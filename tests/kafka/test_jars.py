@@ -20,7 +20,7 @@ echo half > "$folder/kafka.jar"
 {then}
 echo whole > "$folder/kafka.jar"
 """
-RESOLVE = [sys.executable, "-m", "tools.kafka_broker", "--jars-only"]
+RESOLVE = [sys.executable, "-c", "from tools.kafka_broker.jars import kafka_jars; kafka_jars()"]
 
 
 @pytest.fixture
