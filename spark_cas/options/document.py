@@ -61,8 +61,8 @@ Set `{PREFIX}<name>` as an option or in the file of defaults. Any value may be a
 """
 
 _STORE_DEADLINE = f"""`{PREFIX}{RETRY_TIMEOUT}`, such as `90s` or `5min`, is the [retry
-deadline](reliability.md#retries) of each operation (default `{_RETRY_MS // 1000}s`). For writes, use `30s` or more.
-Below, the client repeats an unanswered request too early for a large chunk."""
+deadline](reliability.md#retries) of each operation (default `{_RETRY_MS // 1000}s`).
+For writes, use `30s` or more."""
 
 
 def render() -> str:
