@@ -1,11 +1,12 @@
 """Generate docs/options.md: ``python -m spark_cas.options.document > docs/options.md``."""
 
 import sys
+from collections.abc import Iterable
 
 from spark_cas.log.kafka.settings.translate import ALLOWED
 from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.log.timing import RETRY_TIMEOUT_MS as _RETRY_MS
-from spark_cas.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption
+from spark_cas.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption, Verdict
 from spark_cas.options.option import Option, Scope
 from spark_cas.options.store_settings import AWS, AZURE, GOOGLE, PREFIX
 from spark_cas.options.table import OPTIONS
@@ -18,18 +19,16 @@ Set options on a read or a write, under case-insensitive names:
     route(df, options).write.format("conditional-log").mode("append").options(**options).save()
     spark.read.format("conditional-log").options(**options, startingOffsets="earliest").load()
 
-One dict can serve reads, writes and `route`: a read ignores the options of writes, and a write those of reads.
-`spark.read` ignores limits of micro-batches, with a warning. `route` and streams ignore `checkpointLocation` and
-`queryName`. Any other option that does not apply is an error. If a name ends in `Ms`, the unit is milliseconds.
+A read ignores the options of writes, and a write those of reads. `spark.read` ignores limits of micro-batches, with
+a warning. `route` and streams ignore `checkpointLocation` and `queryName`. Any other option that does not apply is an
+error. If a name ends in `Ms`, the unit is milliseconds.
 
 Options with a ✓ can also be in a TOML file of defaults ([example](../conf/conditional-log.toml)), for one log in
 `[logs."<path or name>"]`, which overrides `[defaults]`. An option overrides both. A read of several topics uses only
 `[defaults]`. Only the driver reads the file.
 """
 
-_FILTERS = """[Read by offset or time](pyspark.md#read-by-offset-or-time) has an example.
-
-Filters on columns do not reduce the data that a read fetches
+_FILTERS = """Filters on columns do not reduce the data that a read fetches
 ([why](decisions/0012-one-pyspark-data-source-without-filter-pushdown.md)). Use `assign`, the starting and ending
 options, and a schema with fewer columns.
 """
@@ -38,34 +37,32 @@ _STREAM = "A stream does not accept {}.\n"
 
 _CONNECTOR = """## Coming from Spark's Kafka connector
 
-These tables compare all options of Spark 4.2's source and sink. **No effect**: a read or write ignores the option,
-and logs it once. **Refused**: it fails. For other `kafka.*` options see [below](#settings-of-kafkas-clients).
+All options of Spark 4.2's source and sink. For other `kafka.*` options see [below](#settings-of-kafkas-clients).
 """
 
 _KAFKA = """## Settings of Kafka's clients
 
 Set `kafka.<name>`, with a name of Kafka's Java client, as an option or in the file of defaults. Give secrets as
-references, `env:NAME` or `file:PATH`: then they are not in Spark's plan, and the driver and each worker read them.
-User names, client ids, certificates and keys can be references too. These settings have an effect:
+[references](spark.md#secrets), `env:NAME` or `file:PATH`. User names, client ids, certificates and keys can be
+references too. These settings have an effect:
 """
 
 _DEADLINE = f"""`kafka.delivery.timeout.ms` (default {_RETRY_MS}) is the [retry deadline](reliability.md#retries) of
 each operation. It must be above 0.
 
-A read or write ignores settings that do not fit this client, such as those of consumer groups and of Java's metrics
-and TLS. It also ignores `acks=all`, `linger.ms` and others whose effect is fixed. For each, it logs the fixed
-behavior once. It rejects all other settings and values, and the error names the alternative.
+A read or write ignores settings whose effect is fixed, such as `acks=all`, `linger.ms`, and those of consumer groups
+and of Java's metrics and TLS. For each, it logs the fixed behavior once. It rejects all other settings and values,
+and the error names the alternative.
 """
 
 _STORE = f"""## Settings of the object store
 
-Set `{PREFIX}<name>` as an option or in the file of defaults. Any value may be a reference, as above. A read or write
-accepts these settings:
+Set `{PREFIX}<name>` as an option or in the file of defaults. Any value may be a reference, as above:
 """
 
 _STORE_DEADLINE = f"""`{PREFIX}{RETRY_TIMEOUT}`, such as `90s` or `5min`, is the [retry
-deadline](reliability.md#retries) of each operation (default `{_RETRY_MS // 1000}s`). For writes, use `30s` or more.
-Below, the client repeats an unanswered request too early for a large chunk."""
+deadline](reliability.md#retries) of each operation (default `{_RETRY_MS // 1000}s`).
+For writes, use `30s` or more."""
 
 
 def render() -> str:
@@ -82,7 +79,7 @@ def render() -> str:
         _compared("source", SOURCE),
         _compared("sink", SINK),
         _compared("column of the sink", COLUMNS),
-        _compared("setting of the application", APPLICATION),
+        _notes("setting of the application | no effect", APPLICATION),
         _KAFKA,
         f"{', '.join(f'`{name}`' for name in sorted(ALLOWED))}\n",
         _DEADLINE,
@@ -118,12 +115,21 @@ def _names_of(options: list[Option]) -> str:
 
 
 def _compared(title: str, options: tuple[SparkOption, ...]) -> str:
+    """Return a table of the differences, and a list of the other options."""
+    by_verdict = {verdict: [each for each in options if each.verdict is verdict] for verdict in Verdict}
+    different = by_verdict.pop(Verdict.DIFFERENT)
+    names = {verdict: ", ".join(f"`{each.name}`" for each in alike) for verdict, alike in by_verdict.items()}
+    lists = [f"- {verdict.value}: {listed}" for verdict, listed in names.items() if listed]
+    return "\n".join([_notes(f"{title} | difference", different), *lists, ""])
+
+
+def _notes(title: str, options: Iterable[SparkOption]) -> str:
     """Return a table with one row for all options that have the same note."""
-    names: dict[tuple[str, str], list[str]] = {}
+    names: dict[str, list[str]] = {}
     for each in options:
-        names.setdefault((each.verdict.value, each.note), []).append(f"`{each.name}`")
-    rows = [f"| {', '.join(alike)} | {verdict} | {note} |" for (verdict, note), alike in names.items()]
-    return "\n".join([f"| {title} | here | |", "| --- | --- | --- |", *rows, ""])
+        names.setdefault(each.note, []).append(f"`{each.name}`")
+    rows = [f"| {', '.join(alike)} | {note} |" for note, alike in names.items()]
+    return "\n".join([f"| {title} |", "| --- | --- |", *rows, ""])
 
 
 def _names(names: frozenset[str], prefix: str) -> str:

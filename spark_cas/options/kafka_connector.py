@@ -13,8 +13,8 @@ class Verdict(Enum):
 
     SAME = "same"
     DIFFERENT = "different"
-    NO_EFFECT = "no effect"
-    REFUSED = "refused"
+    NO_EFFECT = "no effect, with the reason in the log"
+    REFUSED = "refused, with the reason in the error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ SOURCE: tuple[SparkOption, ...] = (
     SparkOption(
         "failOnDataLoss",
         _DIFFERENT,
-        "Even with `false`, a read fails if a topic was recreated or lost records at its end. For a stream that "
-        "subscribes to fewer topics, set `allowUnsubscribedTopics`.",
+        "Even with `false`, a read fails if a topic was recreated or lost records at its end. For fewer topics, set "
+        "`allowUnsubscribedTopics`.",
     ),
-    SparkOption("minPartitions", _DIFFERENT, "A read with as many offsets never has fewer tasks."),
+    SparkOption("minPartitions", _DIFFERENT, "A read never has fewer tasks, unless it has fewer offsets."),
     SparkOption("maxRecordsPerPartition", _SAME, ""),
     SparkOption("includeHeaders", _SAME, ""),
     SparkOption(
@@ -107,7 +107,7 @@ COLUMNS: tuple[SparkOption, ...] = (
 )
 """Columns of Spark's sink. This package also writes a column ``timestamp``, which Spark's sink does not know."""
 
-_OWN_CLIENTS = "Python workers have their own clients, outside the JVM."
+_OWN_CLIENTS = "Python workers have their own clients."
 
 APPLICATION: tuple[SparkOption, ...] = (
     SparkOption("spark.kafka.consumer.cache.*", _NO_EFFECT, _OWN_CLIENTS),
@@ -116,7 +116,7 @@ APPLICATION: tuple[SparkOption, ...] = (
     SparkOption(
         "spark.sql.streaming.kafka.useDeprecatedOffsetFetching",
         _NO_EFFECT,
-        "A read uses the admin API, as with `false`, and needs `Describe` on the topic.",
+        "As with `false`, a read needs `Describe` on the topic.",
     ),
     SparkOption(
         "spark.kafka.clusters.*, spark.security.credentials.kafka.enabled",

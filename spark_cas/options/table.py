@@ -91,8 +91,7 @@ OPTIONS: tuple[Option, ...] = (
         READING,
         per_log=False,
         kafka_only=True,
-        doc="A Python regular expression that matches the whole names of the topics to read. A stream also reads new "
-        "topics.",
+        doc="A Python regular expression for the whole names of topics. A stream also reads new ones.",
     ),
     Option(
         "assign",
@@ -109,8 +108,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="The [name of the load](loading.md#jobs-and-reruns): a rerun appends only the missing rows. Without it, "
-        "a load logs a warning, and a rerun appends all rows. The default of a stream is the id of the query.",
+        doc="The [name of the load](loading.md#jobs-and-reruns): a rerun appends only the missing rows, and without "
+        "it all rows. The default of a stream is the id of the query.",
     ),
     Option(
         "batchId",
@@ -277,9 +276,8 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=True,
         kafka_only=True,
-        doc="The function that returns the tokens of `kafka.sasl.mechanism=OAUTHBEARER`, as "
-        "`package.module:function` ([example](authentication.md#tokens-from-a-function)). The driver and the workers "
-        "call it.",
+        doc="The [function that returns tokens](authentication.md#tokens-from-a-function) for "
+        "`kafka.sasl.mechanism=OAUTHBEARER`, as `package.module:function`.",
     ),
     Option(
         "openTransactionWaitMs",
@@ -314,8 +312,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=False,
-        doc="Start at the first record with this timestamp or a later one, in milliseconds since 1970. It overrides "
-        "`startingOffsetsByTimestamp`, which overrides `startingOffsets`.",
+        doc="Start at the [first record with this timestamp](pyspark.md#read-by-offset-or-time) or a later one, in "
+        "milliseconds since 1970. It overrides `startingOffsetsByTimestamp`, which overrides `startingOffsets`.",
     ),
     Option(
         "startingOffsetsByTimestamp",
@@ -467,7 +465,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         EVERYWHERE,
         per_log=False,
-        doc="The file of defaults. The environment variable `SPARK_CAS_CONF` also names it.",
+        doc="The file of defaults, also named by the environment variable `SPARK_CAS_CONF`.",
     ),
 )
 
