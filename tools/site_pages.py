@@ -23,6 +23,10 @@ PAGES = {
     "examples/key_value_store/README.md": "key-value-store.md",
     "examples/key_value_store/http/README.md": "key-value-store-http.md",
     "notebooks/quickstart.ipynb": "notebook.md",
+    "notebooks/bulk-load.ipynb": "notebook-bulk-load.md",
+    "notebooks/bootstrap.ipynb": "notebook-bootstrap.md",
+    "notebooks/streaming.ipynb": "notebook-streaming.md",
+    "notebooks/atomic-loads.ipynb": "notebook-atomic-loads.md",
 }
 """Files outside docs/ with a page in the navigation, and the folder of decisions, by path in the repository."""
 
