@@ -71,7 +71,7 @@ def test_batches_are_visible_as_a_whole_once_through_restarts_and_replays(source
     file.write_text(file.read_text().replace("c-003", "c-xxx"))
     with pytest.raises(InputChangedError) as raised:
         run(routed, checkpoint, **options)
-    assert raised.value.job == "copy"
+    assert job is None or raised.value.job == job
     assert values_of(address) == sorted(rows)
 
 
