@@ -40,6 +40,8 @@ class StreamRequest(ReadRequest):
     """Whether the checkpoint may have topics and partitions that the selection does not have."""
     processing_time: bool = False
     """Whether the options state a processing-time trigger."""
+    commit_group: str | None = None
+    """The consumer group to which the query commits offsets; None for none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -417,6 +417,16 @@ OPTIONS: tuple[Option, ...] = (
         "was deleted. `false`: it reads the remaining records.",
     ),
     Option(
+        "commitGroup",
+        text,
+        None,
+        STREAMING_READ,
+        per_log=False,
+        kafka_only=True,
+        doc="The consumer group to which a query commits the offsets of each finished micro-batch, for [lag "
+        "tools](metrics.md#consumer-groups). The query never resumes from them.",
+    ),
+    Option(
         "allowUnsubscribedTopics",
         flag,
         "false",
