@@ -185,6 +185,7 @@ def _write_request(values: OptionValues, *, stream: bool) -> WriteRequest:
         round_of=values.get("roundOf", str) or "",
         idempotence=REQUIRED if stream else values.need("idempotence", str),
         report=values.get("report", str),
+        metrics=values.get("metrics", str, explicit=False),
     )
 
 

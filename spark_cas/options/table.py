@@ -23,6 +23,7 @@ from spark_cas.options.option import (
     duration_ms,
     flag,
     idempotence,
+    metrics_target,
     milliseconds,
     one_of,
     one_topic,
@@ -174,6 +175,15 @@ OPTIONS: tuple[Option, ...] = (
         WRITING_AND_ROUTING,
         per_log=False,
         doc="A file on the driver's machine for the [result](result.md) of a complete load, as JSON.",
+    ),
+    Option(
+        "metrics",
+        metrics_target,
+        None,
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="Where a write publishes its [metrics](metrics.md): `file:/folder/name.prom`, the URL of a Pushgateway, "
+        "or `otel`.",
     ),
     Option(
         "atomic",

@@ -17,7 +17,7 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.expansion import require_named_as_now
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.names import check_name
+from spark_cas.core.names import FRESH_JOB, check_name
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import (
     BY_KEY,
@@ -50,7 +50,7 @@ from spark_cas.log.load.rows_in_log import rows_in_ledger_text
 
 def fresh_job_name() -> str:
     """Return a unique name for a job without one. A re-run gets another name, so it cannot resume."""
-    return f"job-{uuid.uuid4().hex[:12]}"
+    return f"{FRESH_JOB}{uuid.uuid4().hex[:12]}"
 
 
 def pin_plan(
