@@ -15,6 +15,7 @@ IN_ORDER = [
     "docs/authentication.md",
     "docs/object-store.md",
     "docs/streams.md",
+    "docs/metrics.md",
     "docs/without-spark.md",
     "docs/condition-partition.md",
     "docs/condition-row.md",
@@ -61,6 +62,8 @@ def test_the_examples_run_one_after_the_other(spark, broker, s3, tmp_path, capsy
                 text = block.text.replace("/data/", f"{tmp_path}/").replace("localhost:9092", broker.bootstrap)
                 text = text.replace("s3://my-bucket", s3.url)
                 run(Block(block.language, text, ""), spark, names, page)
+    spark.streams.removeListener(names["listener"])
+    assert "spark_cas_rows_total" in (tmp_path / "spark_cas.prom").read_text()
     assert names["seen"].expected_offsets.count('"') == 2 * 4
     printed = capsys.readouterr().out
     assert [printed.count(value) for value in ("b'EWR to IAH'", "b'LGA to IAH'", "b'EWR to SFO'")] == [1, 1, 1]

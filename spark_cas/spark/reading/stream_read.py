@@ -118,7 +118,7 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
             _LOG.warning("nothing new is read for now, with isolation=load: %s", open_for_long.message)
             return start
         everything = advanced(begin, known, ranges, None)
-        # For the query's progress and `lag_of`: the distance from the end of a batch, not from the first one.
+        # For the query's progress and `stream_lag`: the distance from the end of a batch, not from the first one.
         self._latest = everything.without_begin().to_json()
         ranges = released(begin, known, ranges, whole=self.request.whole_loads)
         if isinstance(limit, ReadAllAvailable):
