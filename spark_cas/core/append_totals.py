@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from spark_cas.core.outcome import Appended
 
 
@@ -44,3 +46,24 @@ class Appends:
 
 
 NO_TOTALS = Appends()
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The chunks that one attempt of a task appended, in all partitions. Unlike `Appends`, no log stores it."""
+
+    bytes: int = 0
+    """The size of the rows in memory, before compression."""
+    chunks: int = 0
+    retries: int = 0
+    """The number of append attempts in addition to one for each chunk."""
+
+    def and_then(self, appended: Appended, records: pa.Table) -> "Tally":
+        """Return the tally with one more chunk. One without rows, which closes a job, changes nothing."""
+        if appended.count == 0:
+            return self
+        return Tally(self.bytes + records.nbytes, self.chunks + 1, self.retries + appended.attempts - 1)
+
+    def restarted(self) -> "Tally":
+        """Return the tally at the begin of another transaction, with the chunks of the aborted one as retries."""
+        return Tally(retries=self.retries + self.chunks)

@@ -4,6 +4,8 @@ import re
 
 from spark_cas.core.errors import OptionError
 
+FRESH_JOB = "job-"
+"""The begin of the name of a job without one."""
 LONGEST_NAME = 200
 _NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
 
@@ -21,3 +23,8 @@ def check_name(name: str, subject: str) -> str:
             "Choose another name."
         )
     return name
+
+
+def is_fresh(job: str) -> bool:
+    """Return whether a name of a job has the form of `spark_cas.log.load.planning.fresh_job_name`."""
+    return re.fullmatch(f"{FRESH_JOB}[0-9a-f]{{12}}", job) is not None

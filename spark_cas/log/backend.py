@@ -244,6 +244,20 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         """
         return None
 
+    def commit_to_group(self, group: str, offsets: Mapping[int, int], seconds: float) -> None:  # noqa: ARG002
+        """Commit the offsets of a reader to a consumer group, by partition. The group must have no active members.
+
+        Args:
+            group: The name of the group.
+            offsets: The next offset to read in each partition.
+            seconds: The time limit.
+
+        Raises:
+            OptionError: The log has no consumer groups.
+            LogNotFoundError, StorageError.
+        """
+        raise OptionError("this log has no consumer groups.")
+
     def accelerators(self) -> Mapping[str, bool]:
         """Return the accelerators of the backend, each with whether it is in use."""
         return {}

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from urllib.parse import urlsplit
 
 from spark_cas.core.guarantee import OFF, REQUESTED, REQUIRED
 from spark_cas.core.partitioner import Partitioner
@@ -156,6 +157,23 @@ def text(value: str) -> str:
     if not value.strip():
         raise ValueError("not empty")
     return value
+
+
+OTEL = "otel"
+METRICS_FILE = "file"
+"""The scheme of a metrics target that is a text file."""
+
+
+def metrics_target(text: str) -> str:
+    """Parse ``otel``, ``file:/path/name.prom`` or the URL of a Pushgateway."""
+    result = text.strip()
+    parts = urlsplit(result)
+    is_path = parts.path.startswith("/") and parts.path.endswith(".prom")
+    is_file = parts.scheme == METRICS_FILE and is_path and not (parts.netloc or parts.query or parts.fragment)
+    is_server = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
+    if result != OTEL and not is_file and not is_server:
+        raise ValueError("otel, file:/folder/name.prom, or the URL of a Pushgateway without a user and password")
+    return result
 
 
 def milliseconds(text: str) -> int:

@@ -69,14 +69,21 @@ def parse_read_stream(options: Mapping[str, str]) -> StreamRequest:
             "options isolation=load and maxOffsetsPerTrigger, given or a default of the log, do not go together: so "
             "many offsets may end within a load. Leave out the one or the other."
         )
+    selection, commit_group = values.need_selection(), values.get("commitGroup", str)
+    if commit_group is not None and commit_group.startswith(f"{values.need('idPrefix', str)}/"):
+        raise OptionError(
+            "option commitGroup names a group of the ledger, because it begins with idPrefix. Nothing was read. Name "
+            "another group."
+        )
     return StreamRequest(
-        values.need_selection(),
+        selection,
         _range(values, LATEST, ReadLimit("endingOffsets", LATEST)),
         _splitting(values),
         trigger=TriggerLimits(most, least, values.need("maxTriggerDelay", int)),
         whole_loads=whole_loads,
         allow_unsubscribed=values.need("allowUnsubscribedTopics", bool),
         processing_time=values.need("processingTime", bool),
+        commit_group=commit_group,
     )
 
 
@@ -178,6 +185,7 @@ def _write_request(values: OptionValues, *, stream: bool) -> WriteRequest:
         round_of=values.get("roundOf", str) or "",
         idempotence=REQUIRED if stream else values.need("idempotence", str),
         report=values.get("report", str),
+        metrics=values.get("metrics", str, explicit=False),
     )
 
 

@@ -40,6 +40,8 @@ class StreamRequest(ReadRequest):
     """Whether the checkpoint may have topics and partitions that the selection does not have."""
     processing_time: bool = False
     """Whether the options state a processing-time trigger."""
+    commit_group: str | None = None
+    """The consumer group to which the query commits offsets; None for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class WriteRequest:
     """The requested guarantee: `spark_cas.core.guarantee`."""
     report: str | None
     """The file for the result; None for no file."""
+    metrics: str | None = None
+    """The target of metrics (`spark_cas.options.metrics_target`); None for no metrics."""
     reading: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The options to read the same log, for `route`. Other requests have none, because they may contain secrets."""
 

@@ -23,6 +23,7 @@ from spark_cas.options.option import (
     duration_ms,
     flag,
     idempotence,
+    metrics_target,
     milliseconds,
     one_of,
     one_topic,
@@ -173,6 +174,15 @@ OPTIONS: tuple[Option, ...] = (
         WRITING_AND_ROUTING,
         per_log=False,
         doc="A file on the driver's machine for the [result](result.md) of a complete load, as JSON.",
+    ),
+    Option(
+        "metrics",
+        metrics_target,
+        None,
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="Where a write publishes its [metrics](metrics.md): `file:/folder/name.prom`, the URL of a Pushgateway, "
+        "or `otel`.",
     ),
     Option(
         "atomic",
@@ -413,6 +423,16 @@ OPTIONS: tuple[Option, ...] = (
         per_log=True,
         doc="`true`: a read or stream fails if requested records were removed, a stream also if a topic or partition "
         "was deleted. `false`: it reads the remaining records.",
+    ),
+    Option(
+        "commitGroup",
+        text,
+        None,
+        STREAMING_READ,
+        per_log=False,
+        kafka_only=True,
+        doc="The consumer group to which a query commits the offsets of each finished micro-batch, for [lag "
+        "tools](metrics.md#consumer-groups). The query never resumes from them.",
     ),
     Option(
         "allowUnsubscribedTopics",

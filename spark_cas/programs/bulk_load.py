@@ -27,6 +27,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.load.planning import fresh_job_name, require_same_kind
 from spark_cas.log.open import is_named, open_log
+from spark_cas.log.write_line import log_write
 from spark_cas.options import report_file
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.options.parse import parse_load
@@ -107,14 +108,15 @@ def _add_log(group: Group) -> None:
         choices=[ATOMIC_LOAD, ATOMIC_PARTITION],
         help="which rows become visible in one step, or are all rejected: those of the load, or of each partition",
     )
+    group.add_argument("--metrics", metavar="TARGET", help="publish metrics: file:/folder/name.prom, a URL or otel")
     for name in _LIMITS:
         flag = "--" + "".join(f"-{each.lower()}" if each.isupper() else each for each in name)
         group.add_argument(flag, dest=name, metavar="N", help=f"as the option {name}")
 
 
 def _request_of(arguments: argparse.Namespace) -> LoadRequest:
-    names = {"partitions": "partitions", "expectedOffsets": "expected_offsets", "atomic": "atomic"}
-    names |= dict(zip(_LIMITS, _LIMITS, strict=True))
+    names = {each: each for each in ("partitions", "atomic", "metrics", *_LIMITS)}
+    names["expectedOffsets"] = "expected_offsets"
     own = {option: getattr(arguments, name) for option, name in names.items()}
     own = {option: value for option, value in own.items() if value is not None}
     request = load_request(arguments, "job", *own)
@@ -305,6 +307,9 @@ class LoadRun:
                 self._input = listed_input(self._request, write, self._session(), self._console)
             self._write(self._input, verifying=True)
         report = self._completed(write.job, rows, before=rows)
+        if not self._request.verify:
+            # With --verify, the write has logged its line.
+            log_write(report.log, report.job, rows=0, existing=rows.rows, seconds=self._seconds)
         return replace(report, already_complete=True, verified=self._request.verify)
 
     def _completed(self, job: str | None, rows: JobRows | None, before: JobRows | None) -> LoadReport:

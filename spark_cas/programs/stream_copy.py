@@ -12,7 +12,7 @@ from spark_cas.options.option import ISOLATION_LOAD
 from spark_cas.programs.arguments import add_options, checked_options, parser_of
 from spark_cas.programs.errors import RAISED, ExitCode, UsageError
 from spark_cas.programs.program import Result, StartSession, message_console, print_line, run
-from spark_cas.spark.reading.stream_offsets import StreamOffsets, between
+from spark_cas.spark.reading.stream_lag import stream_lag
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -153,22 +153,6 @@ def require_timestamps(records: "DataFrame") -> "DataFrame":
 
 
 def _print_progress(progress: Mapping[str, Any], console: Console) -> None:
-    rows, lag = progress["numInputRows"], lag_of(progress["sources"][0])
-    print_line(console, f"batch {progress['batchId']}: {rows:,} records, {lag:,} behind")
-
-
-def lag_of(source: Mapping[str, Any]) -> int:
-    """Return the number of offsets between the end of a batch and the newest offset that the source reported.
-
-    On a topic, the number includes transaction markers.
-
-    Args:
-        source: Spark's progress of the source; its offsets are text of `StreamOffsets`
-    """
-    from spark_cas.spark.versions import progress_offset
-
-    end, latest = (progress_offset(source[name]) for name in ("endOffset", "latestOffset"))
-    if end is None or latest is None:
-        return 0
-    remaining = between(StreamOffsets.from_json(end), StreamOffsets.from_json(latest))
-    return sum(len(offsets) for offsets in remaining.values())
+    rows, lag = progress["numInputRows"], stream_lag(progress["sources"][0])
+    text = f", {sum(lag.values()):,} behind" if lag else ""
+    print_line(console, f"batch {progress['batchId']}: {rows:,} records{text}")

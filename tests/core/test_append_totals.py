@@ -1,4 +1,6 @@
-from spark_cas.core.append_totals import NO_TOTALS, Appends
+import pyarrow as pa
+
+from spark_cas.core.append_totals import NO_TOTALS, Appends, Tally
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended
 
@@ -34,3 +36,12 @@ def test_timestamp_is_the_newest_reported_one():
 def test_chunk_without_reported_offsets_is_counted():
     proven = Appended(OffsetRange(5, 7), 2, None, 1, has_offset=False, resolved=False)
     assert said(CHUNK, proven, CHUNK).has_offset is False
+
+
+def test_tally_counts_chunks_with_rows_and_a_restarted_transaction_as_retries():
+    records = pa.table({"key": pa.array([1, 2], pa.int64())})
+    closing = Appended(OffsetRange(5, 5), 0, None, 4, has_offset=True, resolved=True, attempts=5)
+    tally = Tally().and_then(CHUNK, records).and_then(closing, records.slice(2))
+    assert tally == Tally(bytes=16, chunks=1)
+    retried = Appended(OffsetRange(9, 11), 2, 8, 2, has_offset=True, resolved=True, attempts=3)
+    assert tally.restarted().and_then(retried, records) == Tally(bytes=16, chunks=1, retries=3)

@@ -16,6 +16,7 @@ IN_ORDER = [
     "docs/authentication.md",
     "docs/object-store.md",
     "docs/streams.md",
+    "docs/metrics.md",
     "docs/without-spark.md",
     "docs/condition-partition.md",
     "docs/condition-row.md",
@@ -74,6 +75,8 @@ def test_the_examples_run_one_after_the_other(spark, s3, servers, tmp_path, caps
                 for address, own in servers.items():
                     text = text.replace(address, own)
                 run(Block(block.language, text, ""), spark, names, page)
+    spark.streams.removeListener(names["listener"])
+    assert "spark_cas_rows_total" in (tmp_path / "spark_cas.prom").read_text()
     assert names["seen"].expected_offsets.count('"') == 2 * 4
     printed = capsys.readouterr().out
     assert [printed.count(value) for value in ("b'EWR to IAH'", "b'LGA to IAH'", "b'EWR to SFO'")] == [1, 1, 1]

@@ -48,10 +48,11 @@ RESULT = PartitionResult(PROGRESS, 0, 0)
 COMPLETION = Completion("load-1", "log", 0, (RESULT,), 5)
 LOAD_LOCK = LoadLock("load-1", "run", ((0, 2),), "a process", 5, ("load-0",))
 REQUEST = parse_write({"path": SPEC.url, "store.aws_region": "x", "job": "load-1", "expectedOffsets": "none"})
-TASK = WriteTask(REQUEST, PLAN, "run", 5, (1, 0), COMPLETION, "partition", LOAD_LOCK)
+TASK = WriteTask(REQUEST, PLAN, "run", 4, 5, (1, 0), COMPLETION, "partition", LOAD_LOCK)
 BATCH = BatchTask(
     REQUEST,
     placement=Placement("crc32", named=True),
+    planning_ms=(4, 5),
     layout=Layout("log", 0, 2),
     plan=PLAN,
     ledger=(PROGRESS,),
@@ -59,7 +60,7 @@ BATCH = BatchTask(
     order_by=("key",),
     end_markers="partition",
 )
-BLIND = BlindTask(replace(REQUEST, spec=TOPIC), Layout("log", 2, 2), "run", 5, "idempotent", "none")
+BLIND = BlindTask(replace(REQUEST, spec=TOPIC), Layout("log", 2, 2), "run", 4, 5, "idempotent", "none")
 IN_BATCH = replace(PROGRESS, complete=False, batch=BatchProgress("query", 5, 1, "ab", complete=True))
 REPORT = TaskReport((RESULT,), (Hashed(0, 1, "ab"),), Rejection("CONFLICT", "text", (0,)), ((0, 1),))
 
@@ -74,7 +75,9 @@ VALUES = [
     TopicReport("flights", REPORT),
     SELECTION,
     RecordsPartition("log", ((FLIGHTS, OffsetRange(0, 5)), (FLIGHTS, OffsetRange(7, 9)))),
-    BatchReport((PartitionResult(IN_BATCH, 0, 0),), job="load-1", batch=Batch("query", 5), run="run/5"),
+    BatchReport(
+        (PartitionResult(IN_BATCH, 0, 0),), job="load-1", batch=Batch("query", 5), run="run/5", planning_ms=(4, 5)
+    ),
     ViewPartition((("flights", 0, 0, 5, 0), ("flights", True))),
 ]
 READ = ReadRequest(SELECTION, ReadRange(), Splitting(), "offsets")

@@ -71,7 +71,7 @@ def test_batches_are_visible_as_a_whole_once_through_restarts_and_replays(source
     file.write_text(file.read_text().replace("c-003", "c-xxx"))
     with pytest.raises(InputChangedError) as raised:
         run(routed, checkpoint, **options)
-    assert raised.value.job == "copy"
+    assert job is None or raised.value.job == job
     assert values_of(address) == sorted(rows)
 
 
@@ -152,7 +152,7 @@ def test_aborted_run_does_not_abort_the_load_of_another_run(path):
             acquire_lock(log, Applicant("copy", run, batch_id=0), ExpectedOffsets("none"), whole=True)
         results = load_batch(log, plan, Batch("q", 0), batches_of(ROWS, 20), task="run/0/0", limits=WIDE)
         reports = [
-            BatchReport(found, job="copy", batch=Batch("q", 0), run=run, group=plan.group)
+            BatchReport(found, job="copy", batch=Batch("q", 0), run=run, planning_ms=(0, 0), group=plan.group)
             for run, found in zip(runs, ((), results), strict=True)
         ]
         first.abort([reports[0]])

@@ -37,7 +37,7 @@ from spark_cas.log.kafka.append.writer import PartitionWriter
 from spark_cas.log.kafka.broker_preflight import preflight, with_record_limit
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.client.rights import on_topic
+from spark_cas.log.kafka.client.rights import Right, on_topic
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.offsets.consistent_bounds import WholeLoads, at_one_moment
 from spark_cas.log.kafka.offsets.reading import first_offset_since, read_records, read_with_gaps
@@ -160,6 +160,16 @@ class KafkaLog(KafkaRegistry, Backend):
 
     def ledger_kept_ms(self) -> int | None:
         return diagnosis.ledger_kept_ms(self._admin)
+
+    def commit_to_group(self, group: str, offsets: Mapping[int, int], seconds: float) -> None:
+        ats = [TopicPartition(self.topic, partition, offset) for partition, offset in sorted(offsets.items())]
+
+        def question() -> None:
+            self._clients.members.commit(group, ats, seconds)
+
+        rights = Right("Read", "group", group), on_topic("Read", self.topic)
+        with within(seconds):
+            ask(self._admin, question, f"committing offsets to group {group}", *rights)
 
     def accelerators(self) -> Mapping[str, bool]:
         return {"array_producer": librdkafka.library() is not None, "connections": connections.can_follow()}

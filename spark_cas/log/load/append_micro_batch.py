@@ -43,6 +43,7 @@ from spark_cas.log.deadline import within
 from spark_cas.log.load.append_rows import refuse_unknown_partition
 from spark_cas.log.load.atomic_load import abort_group, aborted, decide_group, is_committed
 from spark_cas.log.load.attempts import FENCED_RETRY_WAIT_SECONDS, await_other, refuse_second_task
+from spark_cas.log.load.cancelling import TaskRun
 from spark_cas.log.load.planning import pin_plan
 
 
@@ -124,6 +125,7 @@ def load_batch(
     has_end: bool = True,
     ledger: Iterable[Progress] = (),
     fenced_retry_wait_seconds: float = FENCED_RETRY_WAIT_SECONDS,
+    run: TaskRun | None = None,
 ) -> tuple[PartitionResult, ...]:
     """Append the rows of a task's micro-batch that the log does not hold yet.
 
@@ -147,6 +149,7 @@ def load_batch(
         has_end: Whether the task has all of its rows when ``rows`` ends.
         ledger: The result of `ledger_before`. It rejects a wrong batch before any append in any partition.
         fenced_retry_wait_seconds: How long a fenced task waits for its successor to make progress.
+        run: Counts the appended chunks.
 
     Returns:
         The result of each partition with rows.
@@ -175,6 +178,7 @@ def load_batch(
             task=task,
             has_end=has_end,
             fenced_retry_wait_seconds=fenced_retry_wait_seconds,
+            run=run or TaskRun(),
         )
         results.append(
             load.run(in_order(records, order_by) if order_by else records, limits, ordered=order_by is not None)
@@ -302,6 +306,7 @@ class _BatchLoad:
         task: str,
         has_end: bool,
         fenced_retry_wait_seconds: float,
+        run: TaskRun,
     ) -> None:
         self._log = log
         self._batch = batch
@@ -309,6 +314,7 @@ class _BatchLoad:
         self._task = task
         self._has_end = has_end
         self._wait_seconds = fenced_retry_wait_seconds
+        self._run = run
         claim = self._claimed(plan)
         if not isinstance(claim, Claim):
             raise error_of(claim, partition)
@@ -329,6 +335,7 @@ class _BatchLoad:
                 case Appended():
                     resolved += outcome.resolved
                     self._claim = self._claim.after(chunk, outcome.range)
+                    self._run.add(self._partition, outcome, chunk.records)
                 case Fenced(by):
                     refuse_second_task(self._partition, self._task, by)
                     return PartitionResult(self._other(outcome, records), held.rows, resolved)

@@ -316,7 +316,7 @@ class _PartitionLoad:
                 self._resolved += outcome.resolved
                 self._appends = self._appends.and_then(outcome)
                 self._claim = claim.after(chunk, outcome.range)
-                self._run.add(self._partition, records.num_rows)
+                self._run.add(self._partition, outcome, chunk.records)
             case Fenced(by):
                 refuse_second_task(self._partition, self._task, by)
                 self._fenced = outcome

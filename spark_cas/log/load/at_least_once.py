@@ -141,7 +141,7 @@ class _BlindLoad:
         self._appended.append((outcome.range.base_offset, outcome.range.end_offset))
         self._totals = self._totals.and_then(outcome)
         self._resolved += outcome.resolved
-        self._run.add(self._partition, records.num_rows)
+        self._run.add(self._partition, outcome, records)
 
     def _remains(self, before: int) -> str:
         return (

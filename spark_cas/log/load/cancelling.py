@@ -14,7 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+import pyarrow as pa
+
+from spark_cas.core.append_totals import Tally
 from spark_cas.core.errors import ConditionalLogError
+from spark_cas.core.outcome import Appended
 from spark_cas.core.plan import Progress
 from spark_cas.core.rejection import Rejection, rejection_from_json, rejection_to_json
 from spark_cas.log import clock, timing
@@ -54,6 +58,8 @@ class TaskRun:
         self._began_ms = began_ms
         self._rows_before = rows_before
         self._appended: dict[int, int | None] = {}
+        self.tally = Tally()
+        """The chunks that this attempt appended."""
 
     @property
     def appended(self) -> tuple[tuple[int, int | None], ...]:
@@ -65,10 +71,16 @@ class TaskRun:
         if progress is not None and is_of_run(progress, self._name):
             self._appended[progress.partition] = rows_since(progress, self._rows_before)
 
-    def add(self, partition: int, rows: int) -> None:
-        """Count the rows of a chunk that this attempt appended."""
+    def add(self, partition: int, outcome: Appended, records: pa.Table) -> None:
+        """Count a chunk that this attempt appended."""
         before = self._appended.get(partition, 0)
-        self._appended[partition] = None if before is None else before + rows
+        self._appended[partition] = None if before is None else before + records.num_rows
+        self.tally = self.tally.and_then(outcome, records)
+
+    def restart(self) -> None:
+        """Forget the appended rows, because the transaction with them was aborted."""
+        self._appended.clear()
+        self.tally = self.tally.restarted()
 
     def checked(self, log: Registry, items: Iterable[_Item]) -> Iterator[_Item]:
         """Yield the items, with a `check` before each."""

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from spark_cas.core.check_name import check_name
+from spark_cas.core.check_name import FRESH_JOB, check_name
 from spark_cas.core.errors import (
     ConditionalLogError,
     ConflictError,
@@ -50,7 +50,7 @@ from spark_cas.log.load.rows_in_log import rows_in_ledger_text
 
 def fresh_job_name() -> str:
     """Return a unique name for a job without one. A re-run gets another name, so it cannot resume."""
-    return f"job-{uuid.uuid4().hex[:12]}"
+    return f"{FRESH_JOB}{uuid.uuid4().hex[:12]}"
 
 
 def pin_plan(

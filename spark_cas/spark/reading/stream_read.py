@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_cas.core.errors import LogNotFoundError, OptionError, TruncatedError, UndecidedError
+from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, OptionError, TruncatedError, UndecidedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.log import timing
 from spark_cas.options.read_range import kept
@@ -80,6 +80,9 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
         """
         self._latest: dict[str, Any] | None = None
         self._last_batch = -math.inf
+        self._committed: dict[str, dict[int, int]] = {}
+        """The offsets that the reader has committed to the group of option commitGroup, by topic."""
+        self._failed_commit = False
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that Spark passes to `latestOffset`, unless the trigger reads everything at once."""
@@ -104,6 +107,7 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = StreamOffsets.from_json(start)
+        self._commit_to_group(begin)
         if self._nowhere is not None and not begin.logs:
             raise self._nowhere
         try:
@@ -114,7 +118,7 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
             _LOG.warning("nothing new is read for now, with isolation=load: %s", open_for_long.message)
             return start
         everything = advanced(begin, known, ranges, None)
-        # For the query's progress and `lag_of`: the distance from the end of a batch, not from the first one.
+        # For the query's progress and `stream_lag`: the distance from the end of a batch, not from the first one.
         self._latest = everything.without_begin().to_json()
         ranges = released(begin, known, ranges, whole=self.request.whole_loads)
         if isinstance(limit, ReadAllAvailable):
@@ -148,9 +152,34 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
         if isinstance(partition, RecordsPartition):
             yield from read_records(self.request, partition, self.schema)
 
+    def commit(self, end: dict[str, Any]) -> None:
+        self._commit_to_group(StreamOffsets.from_json(end))
+
     def stop(self) -> None:
         if self._logs is not None:
             self._logs.close()
+
+    def _commit_to_group(self, position: StreamOffsets) -> None:
+        """Commit the end of the last finished batch to the group of the options. A failure is a warning.
+
+        Spark reports that end as the start of the next batch, and later with `commit`.
+        """
+        group = self.request.commit_group
+        if group is None or position.is_first:
+            return
+        for topic, log in position.logs.items():
+            if self._committed.get(topic) == log.offsets:
+                continue
+            try:
+                seconds = 4 * timing.current().best_effort
+                self._selected().log(topic).commit_to_group(group, log.offsets, seconds)
+            except ConditionalLogError as error:
+                if not self._failed_commit:
+                    _LOG.warning("option commitGroup: %s The query continues.", error.message)
+                self._failed_commit = True
+                return
+            self._committed[topic] = dict(log.offsets)
+        self._failed_commit = False
 
     def _meet(self) -> None:
         """Connect for the first time in a query, so that a wrong address is an error at once."""

@@ -30,6 +30,7 @@ from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.schema import EndMarkers, Mark
 from spark_cas.spark.worker import planned_log, task_number
 from spark_cas.spark.writing.complete_input import task_rows
+from spark_cas.spark.writing.measured import measured
 from spark_cas.spark.writing.report import TaskReport, accepted, appended_rows, attempted, is_rejected, put_report
 from spark_cas.spark.writing.stop_others import for_last_requests, stop_others
 
@@ -43,6 +44,8 @@ class BlindTask:
     layout: Layout
     run: str
     """The id of this write."""
+    started_ms: int
+    """When the driver began to plan the run, milliseconds since 1970."""
     began_ms: int
     """When the driver planned the run, milliseconds since 1970."""
     guarantee: str
@@ -62,6 +65,7 @@ def plan_blind_write(
     *,
     mark: Mark | None,
     partitioner: Partitioner | None,
+    started_ms: int,
 ) -> "BlindWriter":
     """Return the writer of a load without conditions (`refuse_conditions`). Nothing is recorded in the log.
 
@@ -75,6 +79,7 @@ def plan_blind_write(
         request,
         layout,
         run,
+        started_ms,
         now_ms,
         guarantee,
         end_markers=mark.end_markers if mark else "none",
@@ -116,6 +121,12 @@ class BlindWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Write the report file if the options name one. If tasks were rejected, raise one error for all of them."""
+        task = self.task
+        planning_ms = (task.started_ms, task.began_ms)
+        with measured(task.request, messages, job=task.request.job, planning_ms=planning_ms):
+            self._commit(messages)
+
+    def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
         try:
             reports = accepted(messages, in_any_task=self.task.in_any_task)
         except ConditionalLogError as refusal:

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
+from spark_cas.core.append_totals import Tally
 from spark_cas.core.errors import (
     ConditionalLogError,
     ConflictError,
@@ -42,6 +43,8 @@ class TaskReport(WriterCommitMessage):
     """The rows that the run appended to the partitions of this task, as (partition, rows); None: not known."""
     partitions: tuple[int, ...] = ()
     """Of a task that did not complete, the log partitions of the rows that it read."""
+    tally: Tally = field(default_factory=Tally)
+    """The chunks that the attempt of the task appended."""
 
 
 # A cause precedes its consequences: rows that are not routed can appear as changed input in other partitions.
@@ -111,7 +114,7 @@ def attempted(
     try:
         report = append(watched())
         results = [replace(each, null_keys=null_keys.get(each.progress.partition)) for each in report.results]
-        return replace(report, results=tuple(results), appended=run.appended)
+        return replace(report, results=tuple(results), appended=run.appended, tally=run.tally)
     except RunCancelledError as cancelled:
         rejection = cancelled.rejection
     except ConditionalLogError as error:
@@ -125,7 +128,8 @@ def attempted(
     if rejection.kind == ConflictError.kind:
         # The error of a conflict names all partitions that differ, so that the next run finds no further one.
         _read_on(watched())
-    return TaskReport(rejection=rejection, appended=run.appended, partitions=tuple(sorted(null_keys)))
+    partitions = tuple(sorted(null_keys))
+    return TaskReport(rejection=rejection, appended=run.appended, partitions=partitions, tally=run.tally)
 
 
 def _read_on(rows: Iterable[object]) -> None:

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import Layout, PartitionResult, Plan, Progress
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_micro_batch import (
     begin_stream,
@@ -31,6 +31,7 @@ from spark_cas.log.load.append_micro_batch import (
     refused_batch,
 )
 from spark_cas.log.load.atomic_load import abort_group, aborted, is_committed, with_group
+from spark_cas.log.load.cancelling import TaskRun
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.load.spool import Spool
@@ -44,6 +45,7 @@ from spark_cas.spark.worker import local_property, open_here, planned_log, task_
 from spark_cas.spark.worker_process import only_commits
 from spark_cas.spark.writing.complete_input import has_end, task_rows
 from spark_cas.spark.writing.end_markers import require_markers
+from spark_cas.spark.writing.measured import measured, measured_plan
 from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
 from spark_cas.spark.writing.stop_others import for_last_requests
@@ -78,6 +80,8 @@ class Sink:
 class BatchTask(Sink):
     """The values that a task needs, the same for each attempt."""
 
+    planning_ms: tuple[int, int]
+    """When the driver began and finished to plan the batch, milliseconds since 1970."""
     layout: Layout
     plan: Plan | None
     """None if the options name no job."""
@@ -103,6 +107,8 @@ class BatchReport(TaskReport):
     batch: Batch
     run: str
     """The id of the write of this batch."""
+    planning_ms: tuple[int, int]
+    """As in `BatchTask`."""
     group: str = ""
     """The commit group of the appended rows; empty if there is none."""
 
@@ -114,12 +120,16 @@ def plan_stream_write(request: WriteRequest, schema: StructType) -> "StreamWrite
     """
     # This runs for each batch. The brokers were almost always reached for the previous one.
     request = replace(request, spec=answered_before(request.spec))
-    return StreamWriter(Sink(request, placement=None) if only_commits() else _task(request, schema, run=None))
+    if only_commits():
+        return StreamWriter(Sink(request, placement=None))
+    with measured_plan(request):
+        return StreamWriter(_task(request, schema, run=None))
 
 
 def plan_batch_write(request: WriteRequest, schema: StructType) -> "BatchWriter":
     """Return the writer of one batch in ``foreachBatch``, after the same checks."""
-    return BatchWriter(_task(request, schema, run=uuid.uuid4().hex))
+    with measured_plan(request):
+        return BatchWriter(_task(request, schema, run=uuid.uuid4().hex))
 
 
 @called_by_spark
@@ -179,6 +189,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def _task(request: WriteRequest, schema: StructType, run: str | None) -> BatchTask:
+    started_ms = clock.now_ms()
     mark = check_write_schema(schema, routed=request.routed, on_brokers=request.spec.has_brokers)
     if mark is not None:
         # `route` has already reached the log.
@@ -200,6 +211,7 @@ def _task(request: WriteRequest, schema: StructType, run: str | None) -> BatchTa
     return BatchTask(
         request=replace(request, limits=limits),
         placement=placement,
+        planning_ms=(started_ms, clock.now_ms()),
         layout=layout,
         plan=plan,
         ledger=ledger,
@@ -213,21 +225,32 @@ def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
     rows = task_rows(iterator, task.layout.partitions, task.end_markers)
     batch = _batch(task)
     job = batch.query if task.plan is None else task.plan.job
-    report = attempted(by_partition(rows, task.layout.partitions), lambda pairs: _append(task, job, batch, pairs))
+    run = TaskRun()
+    report = attempted(
+        by_partition(rows, task.layout.partitions),
+        lambda pairs: _append(task, job, batch, pairs, run),
+        run=run,
+    )
     if isinstance(report, BatchReport):
         return report
     rejection, partitions = report.rejection, report.partitions
-    return BatchReport(rejection=rejection, partitions=partitions, job=job, batch=batch, run=_run(task, batch))
+    return replace(_empty_report(task, job, batch), rejection=rejection, partitions=partitions, tally=run.tally)
 
 
-def _append(task: BatchTask, job: str, batch: Batch, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> BatchReport:
+def _empty_report(task: BatchTask, job: str, batch: Batch) -> BatchReport:
+    return BatchReport(job=job, batch=batch, run=_run(task, batch), planning_ms=task.planning_ms)
+
+
+def _append(
+    task: BatchTask, job: str, batch: Batch, pairs: Iterator[tuple[int, pa.RecordBatch]], counts: TaskRun
+) -> BatchReport:
     run = _run(task, batch)
     first = next(pairs, None)
     if first is None:
-        return BatchReport(job=job, batch=batch, run=run)
+        return _empty_report(task, job, batch)
     rows = chain([first], pairs)
     if task.request.in_one_task:
-        return _append_in_one_transaction(task, job, batch, rows)
+        return _append_in_one_transaction(task, job, batch, rows, counts)
     with planned_log(task.request.spec, task.layout.log_id, appending=True) as log:
         plan = task.plan_in(log, job, first[0])
         if task.request.whole and not is_committed(log, with_group(log, plan, batch.id)):
@@ -235,12 +258,12 @@ def _append(task: BatchTask, job: str, batch: Batch, pairs: Iterator[tuple[int, 
             applicant = Applicant(job, run, wait_seconds=LOCK_WAIT_TIMEOUT_MS / 1000, batch_id=batch.id)
             acquire_lock(log, applicant, _NOTHING_EXPECTED, whole=True)
         plan = with_group(log, plan, batch.id)
-        results = _loading(task, log, plan, batch, rows)()
-    return BatchReport(results, job=job, batch=batch, run=run, group=plan.group)
+        results = _loading(task, log, plan, batch, rows, counts=counts)()
+    return replace(_empty_report(task, job, batch), run=run, results=results, group=plan.group)
 
 
 def _append_in_one_transaction(
-    task: BatchTask, job: str, batch: Batch, pairs: Iterable[tuple[int, pa.RecordBatch]]
+    task: BatchTask, job: str, batch: Batch, pairs: Iterable[tuple[int, pa.RecordBatch]], counts: TaskRun
 ) -> BatchReport:
     spec, log_id = task.request.spec, task.layout.log_id
     with Spool(pairs) as rows, planned_log(for_one_transaction(spec, rows.bytes), log_id) as log:
@@ -248,28 +271,40 @@ def _append_in_one_transaction(
         results = in_one_transaction(
             log,
             plan,
-            _loading(task, log, plan, batch, rows),
+            _loading(task, log, plan, batch, rows, counts=counts),
             fenced_retry_wait_seconds=task.request.fenced_retry_wait_ms / 1000,
         )
-    return BatchReport(results, job=job, batch=batch, run=_run(task, batch), group=plan.group)
+    return replace(_empty_report(task, job, batch), results=results, group=plan.group)
 
 
 def _loading(
-    task: BatchTask, log: Backend, plan: Plan, batch: Batch, rows: Iterable[tuple[int, pa.RecordBatch]]
+    task: BatchTask,
+    log: Backend,
+    plan: Plan,
+    batch: Batch,
+    rows: Iterable[tuple[int, pa.RecordBatch]],
+    *,
+    counts: TaskRun,
 ) -> Callable[[], tuple[PartitionResult, ...]]:
-    return partial(
-        load_batch,
-        log,
-        plan,
-        batch,
-        rows,
-        task=f"{_run(task, batch)}/{task_number()}",
-        limits=task.request.limits,
-        order_by=task.order_by,
-        has_end=has_end(task.end_markers),
-        ledger=task.ledger,
-        fenced_retry_wait_seconds=task.request.fenced_retry_wait_ms / 1000,
-    )
+    name = f"{_run(task, batch)}/{task_number()}"
+
+    def load() -> tuple[PartitionResult, ...]:
+        counts.restart()
+        return load_batch(
+            log,
+            plan,
+            batch,
+            rows,
+            task=name,
+            limits=task.request.limits,
+            order_by=task.order_by,
+            has_end=has_end(task.end_markers),
+            ledger=task.ledger,
+            fenced_retry_wait_seconds=task.request.fenced_retry_wait_ms / 1000,
+            run=counts,
+        )
+
+    return load
 
 
 def _run(task: BatchTask, batch: Batch) -> str:
@@ -287,12 +322,24 @@ def _batch(task: BatchTask) -> Batch:
 
 
 def _commit(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
+    report = next((each for each in messages if isinstance(each, BatchReport)), None)
+    if report is None:
+        return
+    with measured(
+        sink.request,
+        messages,
+        job=report.job,
+        planning_ms=report.planning_ms,
+        batch=report.batch.id,
+    ):
+        _complete(sink, messages)
+
+
+def _complete(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
     try:
         reports = [report for report in accepted(messages) if isinstance(report, BatchReport)]
     except ConditionalLogError as refusal:
         raise _with_job_state(sink, refusal, messages) from None
-    if not reports:
-        return
     results = [result for report in reports for result in report.results]
     groups = {report.group for report in reports if report.group}
     with open_here(answered_before(sink.request.spec)) as log:

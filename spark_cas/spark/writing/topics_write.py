@@ -18,6 +18,7 @@ from spark_cas.spark.worker import open_here
 from spark_cas.spark.writing.blind_write import BlindWriter
 from spark_cas.spark.writing.end_markers import changed_after_route
 from spark_cas.spark.writing.end_of_stream import acknowledged
+from spark_cas.spark.writing.measured import measured_plan
 from spark_cas.spark.writing.report import TaskReport, is_rejected, rank_of
 from spark_cas.spark.writing.write import CheckedWrite, ConditionalLogWriter, checked_write, warn_of_missing_job
 
@@ -56,7 +57,11 @@ def plan_topics(options: Mapping[str, str], schema: StructType) -> "TopicsWriter
     writers: dict[str, ConditionalLogWriter | BlindWriter] = {}
     try:
         for topic, each in requests.items():
-            with of_topic(topic), checked_write(each, with_mark(schema, marks[topic])) as (log, write):
+            with (
+                of_topic(topic),
+                measured_plan(each),
+                checked_write(each, with_mark(schema, marks[topic])) as (log, write),
+            ):
                 checked[topic] = write
                 if isinstance(write, CheckedWrite):
                     write.plan(log, record=False)
@@ -64,7 +69,7 @@ def plan_topics(options: Mapping[str, str], schema: StructType) -> "TopicsWriter
             if isinstance(write, BlindWriter):
                 writers[topic] = write
                 continue
-            with of_topic(topic), open_here(write.request.spec) as log:
+            with of_topic(topic), measured_plan(write.request), open_here(write.request.spec) as log:
                 writers[topic] = write.pin(log)
     except BaseException:
         for write in checked.values():

@@ -24,7 +24,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED
 from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.partitioner import Placement
-from spark_cas.core.plan import BY_PARTITION, Completion, Layout, Plan
+from spark_cas.core.plan import BY_PARTITION, Completion, Layout, PartitionResult, Plan
 from spark_cas.log import clock, running_process
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_rows import append_rows
@@ -51,6 +51,7 @@ from spark_cas.spark.worker import open_here, planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
 from spark_cas.spark.writing.complete_input import has_end, task_rows
 from spark_cas.spark.writing.end_markers import require_markers
+from spark_cas.spark.writing.measured import measured, measured_plan
 from spark_cas.spark.writing.preflight import placement_by_key, placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import (
     TaskReport,
@@ -77,6 +78,8 @@ class WriteTask:
     plan: Plan
     run: str
     """The id of this write. It distinguishes a rerun of the job from a second task of this run."""
+    started_ms: int
+    """When the driver began to plan the run, milliseconds since 1970."""
     began_ms: int
     """When the driver planned the run, milliseconds since 1970."""
     rows_before: tuple[int, ...] | None
@@ -107,6 +110,7 @@ class CheckedWrite:
     placement: Placement | None
     job: str
     run: str
+    started_ms: int
     completion: Completion | None
     lock: LoadLock | None
 
@@ -128,6 +132,7 @@ class CheckedWrite:
             request=request,
             plan=plan,
             run=self.run,
+            started_ms=self.started_ms,
             began_ms=clock.now_ms(),
             rows_before=before,
             completion=completion,
@@ -173,7 +178,7 @@ def plan_write(request: WriteRequest, schema: StructType) -> "ConditionalLogWrit
     Return a `BlindWriter`, which has no plan, if the write is not exactly-once. That is so if option idempotence is
     off, or if exactly-once is only requested and not available.
     """
-    with checked_write(request, schema) as (log, write):
+    with measured_plan(request), checked_write(request, schema) as (log, write):
         result = write.pin(log) if isinstance(write, CheckedWrite) else write
     warn_of_missing_job(request)
     return result
@@ -197,6 +202,7 @@ def checked_write(
     Yield the log and the write, as a `BlindWriter` in the cases of `plan_write`.
     """
     in_any_task = request.idempotence == OFF
+    started_ms = clock.now_ms()
     mark = check_write_schema(
         schema, routed=request.routed, in_any_task=in_any_task, on_brokers=request.spec.has_brokers
     )
@@ -231,10 +237,15 @@ def checked_write(
                 if mark is not None:
                     mark.require_whole()
                 partitioner = placement.partitioner if placement and by_key else None
-                yield log, plan_blind_write(log, request, layout, guarantee, mark=mark, partitioner=partitioner)
+                yield (
+                    log,
+                    plan_blind_write(
+                        log, request, layout, guarantee, mark=mark, partitioner=partitioner, started_ms=started_ms
+                    ),
+                )
                 return
             lock = _lock(log, request, job, run)
-        yield log, CheckedWrite(request, mark, layout, placement, job, run, completion, lock)
+        yield log, CheckedWrite(request, mark, layout, placement, job, run, started_ms, completion, lock)
 
 
 def _lock(log: Backend, request: WriteRequest, job: str, run: str) -> LoadLock | None:
@@ -277,7 +288,8 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         rows = task_rows(iterator, task.plan.partitions, task.end_markers, needs_end=task.in_one_chunk)
         pairs = by_partition(rows, task.plan.partitions)
         if task.request.in_one_task:
-            return attempted(pairs, self._append_in_one_transaction)
+            run = TaskRun()
+            return attempted(pairs, partial(self._append_in_one_transaction, run), run=run)
         run = TaskRun(task.run, task.began_ms, task.rows_before)
         if task.completion is not None:
             return attempted(pairs, lambda checked: TaskReport(hashed=hash_rows(checked)))
@@ -311,7 +323,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
             )
         return TaskReport(results)
 
-    def _append_in_one_transaction(self, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
+    def _append_in_one_transaction(self, run: TaskRun, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
         task = self.task
         if task.completion is not None:
             return TaskReport(hashed=hash_rows(pairs))
@@ -320,16 +332,21 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 return TaskReport()
             with planned_log(for_one_transaction(task.request.spec, rows.bytes), task.plan.log_id) as log:
                 wait_seconds = task.request.fenced_retry_wait_ms / 1000
-                append = partial(
-                    append_rows,
-                    log,
-                    task.plan,
-                    rows,
-                    task=f"{task.run}/{task_number()}",
-                    limits=task.request.limits,
-                    atomic=task.in_one_chunk,
-                    fenced_retry_wait_seconds=wait_seconds,
-                )
+                number = task_number()
+
+                def append() -> tuple[PartitionResult, ...]:
+                    run.restart()
+                    return append_rows(
+                        log,
+                        task.plan,
+                        rows,
+                        task=f"{task.run}/{number}",
+                        limits=task.request.limits,
+                        atomic=task.in_one_chunk,
+                        fenced_retry_wait_seconds=wait_seconds,
+                        run=run,
+                    )
+
                 results = in_one_transaction(
                     log,
                     task.plan,
@@ -343,6 +360,12 @@ class ConditionalLogWriter(DataSourceArrowWriter):
 
         If tasks were rejected, this raises one error for all of them, with the rows that this run appended.
         """
+        task = self.task
+        planning_ms = (task.started_ms, task.began_ms)
+        with measured(task.request, messages, job=task.plan.display_name, planning_ms=planning_ms):
+            self._commit(messages)
+
+    def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
         try:
             reports = accepted(messages)
             if self.task.completion is not None:

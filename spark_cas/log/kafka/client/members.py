@@ -2,6 +2,7 @@
 
 import time
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import count
 
@@ -16,6 +17,9 @@ from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 _MOST_OPEN = 6
 """Enough for the ledgers of a few jobs, and for the load lock."""
 
+_Key = frozenset[tuple[str, int, int]]
+"""The offsets of a commit."""
+
 
 class Members:
     """The group consumers of one set of clients."""
@@ -24,13 +28,13 @@ class Members:
         self.spec = spec
         self._open: OrderedDict[str, Consumer] = OrderedDict()
         self._numbers = count(1)
-        self._noted: dict[int, KafkaError | None] = {}
-        """The results of the commits that `prove` sends, by number, until `prove` reads them."""
+        self._noted: dict[_Key, KafkaError | None] = {}
+        """The results of commits, until `commit` reads them."""
 
     def of(self, group: str) -> Consumer:
         """Return the consumer of a group. It stays open until this object opens several others."""
         if group not in self._open:
-            self._open[group] = group_member(self.spec, group, partial(_note, self.spec.registry_topic, self._noted))
+            self._open[group] = group_member(self.spec, group, partial(_note, self._noted))
         self._open.move_to_end(group)
         while len(self._open) > _MOST_OPEN:
             self._open.popitem(last=False)[1].close()
@@ -44,21 +48,34 @@ class Members:
         Raises:
             KafkaException: The commit failed, was denied, or timed out.
         """
-        member, number = self.of(group), next(self._numbers)
         # Every writer may read this topic, and no job has ledger entries for it.
-        member.commit(offsets=[TopicPartition(self.spec.registry_topic, 0, number)], asynchronous=True)
+        mark = TopicPartition(self.spec.registry_topic, 0, next(self._numbers))
+        try:
+            self.commit(group, [mark], timeout_seconds)
+        except KafkaException as error:
+            if error.args[0].code() in NOT_FOUND:
+                # The topic is new and the broker does not know it yet: retry.
+                raise KafkaException(_timed_out()) from None
+            raise
+
+    def commit(self, group: str, offsets: Sequence[TopicPartition], timeout_seconds: float) -> None:
+        """Commit offsets of a group without members.
+
+        Raises:
+            KafkaException: The commit failed, was denied, or timed out.
+        """
+        member, key = self.of(group), _key(offsets)
+        self._noted.pop(key, None)
+        member.commit(offsets=[*offsets], asynchronous=True)
         deadline = time.monotonic() + timeout_seconds
-        while number not in self._noted:
+        while key not in self._noted:
             message = member.poll(4 * timing.current().poll_pause)
             error = None if message is None else message.error()
             if error is not None and error.code() in NOT_PERMITTED:
                 raise KafkaException(error)
             if time.monotonic() >= deadline:
                 raise KafkaException(_timed_out())
-        failed = self._noted.pop(number)
-        if failed is not None and failed.code() in NOT_FOUND:
-            # The topic is new and the broker does not know it yet: retry.
-            raise KafkaException(_timed_out())
+        failed = self._noted.pop(key)
         if failed is not None:
             raise KafkaException(failed)
 
@@ -79,9 +96,9 @@ def _timed_out() -> KafkaError:
     return KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka names it so
 
 
-def _note(
-    topic: str, noted: dict[int, KafkaError | None], error: KafkaError | None, offsets: list[TopicPartition]
-) -> None:
-    for each in offsets:
-        if each.topic == topic:
-            noted[each.offset] = error or each.error
+def _key(offsets: Iterable[TopicPartition]) -> _Key:
+    return frozenset((each.topic, each.partition, each.offset) for each in offsets)
+
+
+def _note(noted: dict[_Key, KafkaError | None], error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+    noted[_key(offsets)] = error or next((each.error for each in offsets if each.error), None)

@@ -1,0 +1,67 @@
+"""The log line of a finished write."""
+
+import logging
+import os
+
+LOG_LEVEL = "SPARK_CAS_LOG_LEVEL"
+"""Environment variable with the level of the logger ``spark_cas``, for Spark's Python processes and the programs.
+
+No program of the user can set the level in Spark's own Python processes.
+"""
+
+_LOG = logging.getLogger("spark_cas")
+
+
+def log_write(
+    log: str,
+    job: str | None,
+    *,
+    rows: int,
+    existing: int,
+    seconds: float,
+    chunks: int = 0,
+    conflicts: int = 0,
+    retries: int = 0,
+    batch: int | None = None,
+    error: str = "",
+) -> None:
+    """Log one line about a finished batch write, bulk load or micro-batch, with level INFO.
+
+    Args:
+        log: The address of the log, without settings.
+        job: The name of the job; None if it has none.
+        rows: The number of rows that this run appended.
+        existing: The number of rows of the job that the log had before.
+        seconds: The duration of the write, with its plan.
+        chunks: The number of appended chunks.
+        conflicts: 1 if the log rejected the write with a conflict, else 0.
+        retries: The number of repeated append attempts.
+        batch: The number of the micro-batch, if it is one.
+        error: The kind of the error, if the write failed.
+    """
+    _set_level()
+    _LOG.info(
+        "%s: job=%s%s log=%s rows=%d existing=%d chunks=%d conflicts=%d retries=%d seconds=%.3f",
+        f"write failed with {error}" if error else "write complete",
+        job or "unnamed",
+        "" if batch is None else f" batch={batch}",
+        log,
+        rows,
+        existing,
+        chunks,
+        conflicts,
+        retries,
+        seconds,
+    )
+
+
+def _set_level() -> None:
+    """Apply the environment variable, and log to stderr if this process has no handler."""
+    level = logging.getLevelNamesMapping().get(os.environ.get(LOG_LEVEL, "").strip().upper())
+    if level is None:
+        return
+    _LOG.setLevel(level)
+    if not _LOG.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        _LOG.addHandler(handler)

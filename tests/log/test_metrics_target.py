@@ -1,0 +1,175 @@
+"""Measurements in each target: added to earlier ones, never an error, and without the address in a warning."""
+
+import fcntl
+import multiprocessing
+
+import pytest
+from opentelemetry import metrics as opentelemetry
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from spark_cas.options import metrics_target
+from spark_cas.options.metrics_target import METRICS, Measurement, publish
+from spark_cas.options.option import metrics_target as target
+from tests.support.metrics import metrics_server, values_in
+
+LABELS = {"log": "file:///data/log", "topic": "log", "job": "load 1/a"}
+
+
+def measured(rows=5, behind=7.0, **labels):
+    labels = LABELS | labels
+    return [
+        Measurement("rows", rows, labels),
+        Measurement("seconds", 0.5, {**labels, "phase": "plan"}),
+        Measurement("query.maxOffsetsBehindLatest", behind, labels),
+    ]
+
+
+EXPECTED = {"spark_cas_rows_total": 8, "spark_cas_seconds_total plan": 1, "spark_cas_query_maxOffsetsBehindLatest": 2}
+
+
+@pytest.fixture(autouse=True)
+def no_failures(monkeypatch):
+    monkeypatch.setattr(metrics_target, "_failed", set())
+
+
+@pytest.fixture
+def server():
+    with metrics_server() as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "text", ["otel", " file:/a/b.prom", "file:///a/b.prom", "http://host:9091", "https://h/push"]
+)
+def test_targets(text):
+    assert target(text) == text.strip()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "OTEL", "file:b.prom", "file:/a/b", "file://host/b.prom", "file:/a#b.prom", "http://u:p@h", "h:9091"]
+)
+def test_other_text_is_no_target(text):
+    with pytest.raises(ValueError, match=r"file:/folder/name\.prom"):
+        target(text)
+
+
+def test_file_keeps_other_series_and_adds_counters(tmp_path):
+    file = tmp_path / "metrics.prom"
+    file.write_text("# TYPE other gauge\nother 1\n")
+    publish(f"file:{file}", measured())
+    publish(f"file:{file}", measured(9, job="other"))
+    publish(f"file://{file}", measured(3, 2.0))
+    text = file.read_text()
+    assert values_in(text, **LABELS) == EXPECTED
+    assert text.count(LABELS["job"]) == len(EXPECTED)
+    assert values_in(text, job="other")["spark_cas_rows_total"] == 9
+    assert values_in(text)["other"] == 1
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["metrics.prom", "metrics.prom.lock"]
+
+
+def add_ten(file):
+    for _ in range(10):
+        publish(file, measured(1))
+
+
+def test_processes_that_update_a_file_lose_no_counts(tmp_path):
+    file = tmp_path / "metrics.prom"
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=add_ten, args=(f"file:{file}",)) for _ in range(3)]
+    for each in processes:
+        each.start()
+    for each in processes:
+        each.join()
+    assert values_in(file.read_text())["spark_cas_rows_total"] == 30
+
+
+def test_pushgateway_adds_the_counters_of_each_group(server):
+    publish(server.url, measured())
+    publish(server.url, measured(9, job="other"))
+    publish(f"{server.url}/", measured(3, 2.0))
+    assert values_in(server.text(), **LABELS) == EXPECTED
+    assert values_in(server.text(), job="other")["spark_cas_rows_total"] == 9
+    assert len(server.groups) == 2
+    assert "other" not in server.pushed[-1]
+
+
+def points(reader):
+    data = reader.get_metrics_data()
+    return {
+        metric.name: (metric.unit, [(point.attributes, point.value) for point in metric.data.data_points])
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+def test_opentelemetry_uses_the_provider_of_the_process(monkeypatch):
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    monkeypatch.setattr(opentelemetry, "get_meter_provider", lambda: provider)
+    publish("otel", measured())
+    publish("otel", measured(3, 2.0))
+    found = points(reader)
+    assert found["spark_cas.rows"] == ("{row}", [(LABELS, 8)])
+    assert found["spark_cas.seconds"] == ("s", [({**LABELS, "phase": "plan"}, 1.0)])
+    assert found["spark_cas.query.max_offsets_behind_latest"][1] == [(LABELS, 2.0)]
+    provider.shutdown()
+
+
+@pytest.mark.parametrize("temporality", ["", "cumulative"])
+def test_opentelemetry_without_a_provider_exports_to_the_collector_of_the_environment(
+    monkeypatch, server, temporality
+):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", temporality)
+    publish("otel", measured())
+    publish("otel", measured(3, 2.0))
+    found = server.counts()
+    assert (found["spark_cas.rows"], found["spark_cas.seconds plan"]) == (8, 1)
+    assert found["spark_cas.query.max_offsets_behind_latest"] == 2
+    metrics = server.exported[0].resource_metrics[0].scope_metrics[0].metrics
+    assert {each.sum.aggregation_temporality for each in metrics if each.HasField("sum")} == {2 if temporality else 1}
+
+
+def test_each_metric_has_a_valid_name_in_each_target(tmp_path, server, monkeypatch, caplog):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+    for each in (f"file:{tmp_path}/metrics.prom", server.url, "otel"):
+        publish(each, [Measurement(name, 1, LABELS) for name in METRICS])
+    assert len(values_in((tmp_path / "metrics.prom").read_text())) == len(METRICS)
+    assert len(values_in(server.text())) == len(METRICS)
+    assert len(server.counts()) == len(METRICS)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("text", ["file:/canary/metrics.prom", "http://127.0.0.1:1/canary"])
+def test_failure_is_one_warning_without_the_address(text, caplog):
+    for _ in range(2):
+        publish(text, measured())
+    [record] = caplog.records
+    assert (record.name, record.levelname) == ("spark_cas", "WARNING")
+    assert "canary" not in caplog.text
+
+
+def test_error_of_a_pushgateway_is_a_warning(server, caplog, monkeypatch):
+    monkeypatch.setattr(server, "text", lambda: "broken {")
+    publish(server.url, measured())
+    assert len(caplog.records) == 1
+
+
+def test_missing_library_is_a_warning_that_names_the_extra(tmp_path, caplog, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
+    publish(f"file:{tmp_path}/metrics.prom", measured())
+    assert "spark-cas[metrics]" in caplog.text
+
+
+def test_lock_that_another_process_holds_does_not_block_a_write(tmp_path, caplog, set_timing):
+    set_timing(best_effort=0.01)
+    file = tmp_path / "metrics.prom"
+    with (tmp_path / "metrics.prom.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        publish(f"file:{file}", measured())
+    assert len(caplog.records) == 1
+    assert not file.exists()
+    publish(f"file:{file}", measured())
+    assert file.exists()
