@@ -35,7 +35,7 @@ from spark_cas.options.request import WriteRequest
 from spark_cas.programs.arguments import Group, LoadRequest, add_input, add_log, add_rows, load_request, parser_of
 from spark_cas.programs.errors import ExitCode, RowCountError, UsageError
 from spark_cas.programs.input.recorded_list import ListedInput, listed_input, record_list, require_same_list
-from spark_cas.programs.load_progress import LedgerWatch, LoadWatch, StageWatch, live_progress
+from spark_cas.programs.load_progress import LedgerWatch, LoadWatch, Sample, StageWatch, live_progress
 from spark_cas.programs.load_report import (
     JobRows,
     LoadReport,
@@ -51,6 +51,7 @@ from spark_cas.programs.program import (
     print_result,
     stop_session,
 )
+from spark_cas.programs.report_page import page_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +75,9 @@ def argument_parser(prog: str) -> argparse.ArgumentParser:
     add_rows(parser.add_argument_group("rows"))
     _add_log(parser.add_argument_group("log"))
     run = parser.add_argument_group("run")
-    run.add_argument("--report", metavar="FILE", help="also write the JSON result to a file")
+    run.add_argument(
+        "--report", metavar="FILE", help="also write the result to a file: NAME.html is a page, other names are JSON"
+    )
     run.add_argument("--verify", action="store_true", help="compare the rows of a complete job with the input")
     run.add_argument("--tombstones", action="store_true", help="allow null values, which delete their keys")
     run.add_argument("--allow-empty", action="store_true", help="complete the job if the input has no rows")
@@ -145,14 +148,15 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     arguments = parse_arguments(argv, prog)
     console = message_console()
     load = LoadRun(arguments.request, lambda: start_session(arguments.traceback), console)
-    report = _report_of(load, arguments, console)
+    report = replace(_report_of(load, arguments, console), samples=load.samples)
     if report.in_log and report.in_log.partitions:
         console.print(report.table())
     print_line(console, report.summary())
     line = report.to_json()
     try:
         if arguments.report is not None:
-            report_file.put(arguments.report, line + "\n")
+            is_page = arguments.report.lower().endswith(".html")
+            report_file.put(arguments.report, page_of(report) if is_page else line + "\n")
     except OSError as error:
         # The exit code is that of the load.
         print_line(console, f"error: the report was not written: {error}", "red")
@@ -219,6 +223,8 @@ class LoadRun:
         """Rows of an incomplete job that were in the log before the first append; None if not known."""
         self._input: ListedInput | None = None
         self._footer_rows: int | None = None
+        self._watched: tuple[list[Sample], float] = [], 0.0
+        """Rows over time since the seconds of this run at which the watch began."""
 
     def run(self) -> LoadReport:
         """Load the input, unless the registry shows that an earlier run completed the job.
@@ -267,6 +273,12 @@ class LoadRun:
             before=self._rows_before if self._was_incomplete else rows,
             started=started,
         )
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """Rows over time."""
+        samples, start = self._watched
+        return tuple(replace(each, seconds=each.seconds + start) for each in samples)
 
     @property
     def _seconds(self) -> float:
@@ -375,6 +387,7 @@ class LoadRun:
         options = self._request.options if write.job is None else {**self._request.options, "job": write.job}
         ledger = None if write.job is None else LedgerWatch(write.spec, write.job)
         watch = LoadWatch(ledger, StageWatch(spark, self.job, end_markers_of(routed)), verifying=verifying)
+        self._watched = watch.samples, self._seconds
         # With Spark Connect, the report is on the driver's machine.
         report = None if write.report is None or is_remote() else Path(write.report)
         with TemporaryDirectory() as folder, live_progress(self._console, watch.snapshot):

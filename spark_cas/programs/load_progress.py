@@ -28,6 +28,7 @@ READ_TIMEOUT_MS = 1000
 _QUIET_SECONDS = 5
 """Time in seconds before a wait is shown. Shorter waits are normal."""
 _POLL_SECONDS = 0.5
+_MOST_SAMPLES = 1000
 _FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 1.0, 30.0
 _LINES_SHARE = 10
 """Divisor of the elapsed time for the interval between two lines. The interval is at least 1 s and at most 30 s."""
@@ -70,6 +71,16 @@ class Snapshot:
         if self.tasks is not None:
             return self.tasks_done / max(1, self.tasks)
         return None if self.total is None else min(1.0, self.rows / max(1, self.total))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Rows at one point in time, as in `Snapshot`."""
+
+    seconds: float
+    """Seconds since the start of the run or, in `LoadWatch`, of the watch."""
+    phase: Phase
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +232,8 @@ class LoadWatch:
         self._stages = stages
         self._verifying = verifying
         self._began = time.monotonic()
+        self.samples = [Sample(0.0, Phase.STARTING, 0)]
+        """The states that were read, at most `_MOST_SAMPLES`. Of a long load, older ones are further apart."""
         self._appending: tuple[float, int] | None = None
         """Time at which appending began, and the rows of earlier runs at that time."""
 
@@ -228,7 +241,14 @@ class LoadWatch:
         """Return the current state of the load."""
         rows = 0 if self._ledger is None else self._ledger.rows()
         waiting = None if self._ledger is None else self._ledger.waiting()
-        return replace(self._snapshot(rows), waiting=waiting)
+        result = self._snapshot(rows)
+        seconds = time.monotonic() - self._began
+        if result.phase is Phase.APPENDING and result.total and self.samples[-1].phase is Phase.ROUTING:
+            self.samples.append(Sample(seconds, Phase.ROUTING, result.total))
+        self.samples.append(Sample(seconds, result.phase, result.rows))
+        if len(self.samples) > _MOST_SAMPLES:
+            del self.samples[::2]
+        return replace(result, waiting=waiting)
 
     def _snapshot(self, rows: int) -> Snapshot:
         stages, now = self._stages.stages(), time.monotonic()

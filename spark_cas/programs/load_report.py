@@ -18,7 +18,7 @@ from spark_cas.log.load.planning import job_results, require_same_log
 from spark_cas.log.load.removed_rows import removed_rows
 from spark_cas.log.open import AnySpec, open_log, with_short_timeout
 from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of
-from spark_cas.programs.load_progress import READ_TIMEOUT_MS
+from spark_cas.programs.load_progress import READ_TIMEOUT_MS, Sample
 
 _FIELDS: Mapping[type, Sequence[str]] = {
     Progress: ("partition", "rows", "base_offset", "end_offset", "chunks", "complete"),
@@ -95,6 +95,8 @@ class LoadReport:
     message: str | None = None
     next_offsets: Mapping[int, int | None] | None = None
     """Expected offsets for the next run of the job, if another writer's records rejected this one."""
+    samples: tuple[Sample, ...] = ()
+    """Rows over time, for the page of the report. The JSON does not contain them."""
 
     @property
     def rows(self) -> int | None:
@@ -135,7 +137,7 @@ class LoadReport:
             "null_keys": self.null_keys,
             "seconds": round(self.seconds, 3),
         }
-        del result["in_log"], result["appended"]
+        del result["in_log"], result["appended"], result["samples"]
         return json.dumps(result)
 
     def _partitions(self, rows: JobRows) -> list[dict[str, object]]:

@@ -87,6 +87,19 @@ def test_a_load_and_the_same_load_again(load, parquet, tmp_path):
     assert load.sessions == 1
 
 
+@pytest.mark.parametrize("options", [(), ("--log-option", "idempotence=off")], ids=["exactly once", "at least once"])
+def test_report_is_a_page_if_its_name_ends_in_html(load, parquet, tmp_path, options):
+    page = tmp_path / "load.html"
+    assert load("--input", parquet, *BY_TAIL, *options, "--report", str(page))[0] == 0
+    assert "1,000 rows appended" in page.read_text()
+    assert len(re.findall("<tr><td>[0-3]</td>", page.read_text())) == 4
+    rates = re.findall("([0-9.]+) s: ([0-9,]+) rows/s appending", page.read_text())
+    assert rates
+    code, _, _ = load("--input", str(tmp_path / "absent.parquet"), *BY_TAIL, "--report", str(page))
+    assert code == 2
+    assert "is not complete" in page.read_text()
+
+
 def test_verify_reads_the_input_again_and_sees_a_changed_row(load, parquet):
     command = ("--input", parquet, *BY_TAIL, "--job", "load-1", "--verify")
     assert load(*command)[0] == 0
