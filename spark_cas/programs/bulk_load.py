@@ -35,6 +35,7 @@ from spark_cas.options.request import WriteRequest
 from spark_cas.programs.arguments import Group, LoadRequest, add_input, add_log, add_rows, load_request, parser_of
 from spark_cas.programs.errors import ExitCode, RowCountError, UsageError
 from spark_cas.programs.input.recorded_list import ListedInput, listed_input, record_list, require_same_list
+from spark_cas.programs.lineage import Lineage
 from spark_cas.programs.load_progress import LedgerWatch, LoadWatch, Sample, StageWatch, live_progress
 from spark_cas.programs.load_report import (
     JobRows,
@@ -161,6 +162,7 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
         # The exit code is that of the load.
         print_line(console, f"error: the report was not written: {error}", "red")
     print_result(line)
+    load.lineage.end(report, load.listed)
     return report.exit_code
 
 
@@ -221,7 +223,9 @@ class LoadRun:
         """Whether this run read that the job is not complete."""
         self._rows_before: JobRows | None = None
         """Rows of an incomplete job that were in the log before the first append; None if not known."""
-        self._input: ListedInput | None = None
+        self.lineage = Lineage(self.job, self.log, console)
+        self.listed: ListedInput | None = None
+        """The files of the input; None if they were not listed."""
         self._footer_rows: int | None = None
         self._watched: tuple[list[Sample], float] = [], 0.0
         """Rows over time since the seconds of this run at which the watch began."""
@@ -238,6 +242,7 @@ class LoadRun:
         It also raises Spark's errors.
         """
         write = self._write_request
+        self.lineage.start()
         if self._request.job is None:
             print_line(self._console, _unnamed_job_text(write), "yellow")
         with open_log(write.spec) as log:
@@ -255,11 +260,10 @@ class LoadRun:
     def failed(self, error: BaseException) -> LoadReport:
         """Return the report of this run after an error."""
         started = self._started is not None
-        try:
-            write = self._write_request
-        except ConditionalLogError:
+        if not self.log:
             # The arguments do not name a log. The value given as address may contain a password, so omit it.
             return failed_report(error, self.job, "", self._seconds, JobRows(), started=started)
+        write = self._write_request
         # If the log was unavailable before the first append, do not wait for it again.
         is_away = not self._was_incomplete and isinstance(error, StorageError)
         rows = None if write.job is None or is_away else rows_now(write.spec, write.job)
@@ -273,6 +277,14 @@ class LoadRun:
             before=self._rows_before if self._was_incomplete else rows,
             started=started,
         )
+
+    @property
+    def log(self) -> str:
+        """Address of the log, without settings; empty if the arguments name no valid log."""
+        try:
+            return self._write_request.spec.url
+        except ConditionalLogError:
+            return ""
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -305,19 +317,19 @@ class LoadRun:
         write = self._write_request
         self._rows_before = JobRows() if write.job is None else rows_now(write.spec, write.job)
         self._was_incomplete = True
-        self._input = listed_input(self._request, write, self._session(), self._console)
-        job, rows = self._write(self._input, verifying=False)
+        self.listed = listed_input(self._request, write, self._session(), self._console)
+        job, rows = self._write(self.listed, verifying=False)
         # The result of a write that is not exactly once counts only the rows of this run.
         return self._completed(job, rows, JobRows() if job is None else self._rows_before)
 
     def _confirm(self, rows: JobRows) -> LoadReport:
         """Compare the input with that of a complete job: the list of files, and with ``--verify`` all rows."""
         write = self._write_request
-        self._input = require_same_list(self._request, write, self._session, self._console)
+        self.listed = require_same_list(self._request, write, self._session, self._console)
         if self._request.verify:
-            if self._input is None:
-                self._input = listed_input(self._request, write, self._session(), self._console)
-            self._write(self._input, verifying=True)
+            if self.listed is None:
+                self.listed = listed_input(self._request, write, self._session(), self._console)
+            self._write(self.listed, verifying=True)
         report = self._completed(write.job, rows, before=rows)
         if not self._request.verify:
             # With --verify, the write has logged its line.
@@ -327,7 +339,7 @@ class LoadRun:
     def _completed(self, job: str | None, rows: JobRows | None, before: JobRows | None) -> LoadReport:
         """Return the report of a complete job. ``before`` are its rows in the log when this run began."""
         appended = None if rows is None or before is None else rows.rows - before.rows
-        totals = None if self._input is None else replace(self._input.totals, rows=self._footer_rows)
+        totals = None if self.listed is None else replace(self.listed.totals, rows=self._footer_rows)
         log, code = self._write_request.spec.url, ExitCode.COMPLETE
         return LoadReport(job, log, code, self._seconds, rows, appended_rows=appended, input=totals)
 

@@ -1,0 +1,133 @@
+"""OpenLineage events of a bulk load, received by an HTTP server and read with the classes of the library."""
+
+import json
+import os
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import ClassVar
+
+import pytest
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+
+from spark_cas.programs.lineage import dataset_of
+
+TO_LOG = ("--value", "value", "--partitions", "1", "--job", "load-1")
+
+
+class Receiver(BaseHTTPRequestHandler):
+    events: ClassVar[list[RunEvent]] = []
+    status: ClassVar[int] = 201
+
+    def do_POST(self):
+        fields = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.events.append(event_of(fields))
+        self.send_response(self.status)
+        self.end_headers()
+
+    def log_message(self, *_):
+        """Print nothing."""
+
+
+def event_of(fields):
+    """Return an event of the library, whose classes check the values."""
+    return RunEvent(
+        eventTime=fields["eventTime"],
+        producer=fields["producer"],
+        eventType=RunState(fields["eventType"]),
+        run=Run(**fields["run"]),
+        job=Job(**fields["job"]),
+        inputs=[InputDataset(**each) for each in fields["inputs"]],
+        outputs=[OutputDataset(**each) for each in fields["outputs"]],
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENLINEAGE_URL", raising=False)
+
+
+@pytest.fixture
+def receiver(monkeypatch):
+    monkeypatch.setattr(Receiver, "events", [])
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{server.server_port}")
+        yield Receiver
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = tmp_path / "a b.txt"
+    file.write_text("one\ntwo\n")
+    return file
+
+
+@pytest.mark.spark
+def test_load_sends_start_and_complete(load, receiver, file):
+    assert load("--input", str(file), *TO_LOG)[0] == 0
+    start, complete = receiver.events
+    assert (start.eventType, complete.eventType) == (RunState.START, RunState.COMPLETE)
+    assert start.run.runId == complete.run.runId
+    assert (complete.job.namespace, complete.job.name) == ("default", "load-1")
+    assert [(each.namespace, each.name) for each in complete.inputs] == [("file", str(file))]
+    for event in (start, complete):
+        assert [(each.namespace, each.name) for each in event.outputs] == [("file", load.log)]
+    assert complete.outputs[0].outputFacets["outputStatistics"]["rowCount"] == 2
+
+
+@pytest.mark.spark
+def test_failed_load_sends_fail_with_its_code_alone(load, receiver, tmp_path):
+    assert load("--input", str(tmp_path / "absent.txt"), *TO_LOG)[0] == 2
+    start, fail = receiver.events
+    assert (start.eventType, fail.eventType) == (RunState.START, RunState.FAIL)
+    assert fail.run.facets["errorMessage"]["message"] == "UsageError"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("is_up", [True, False], ids=["error", "no server"])
+def test_lineage_server_that_fails_does_not_fail_a_load(load, receiver, file, monkeypatch, is_up):
+    monkeypatch.setattr(Receiver, "status", 400)
+    if not is_up:
+        monkeypatch.setenv("OPENLINEAGE_URL", "http://user:hunter2@127.0.0.1:1")
+    code, report, told = load("--input", str(file), *TO_LOG)
+    assert (code, report["rows"]) == (0, 2)
+    assert told.count("was not sent") == 1
+    assert "hunter2" not in told
+    assert len(receiver.events) == is_up
+
+
+@pytest.mark.spark
+def test_load_without_configuration_sends_and_prints_nothing(load, file):
+    code, _, told = load("--input", str(file), *TO_LOG)
+    assert (code, "OpenLineage" in told) == (0, False)
+
+
+@pytest.mark.spark
+def test_configuration_file_of_the_library_is_used(load, receiver, file, monkeypatch, tmp_path):
+    address = os.environ["OPENLINEAGE_URL"]
+    monkeypatch.delenv("OPENLINEAGE_URL")
+    (tmp_path / "openlineage.yml").write_text(f"transport:\n  type: http\n  url: {address}\n")
+    assert load("--input", str(file), *TO_LOG)[0] == 0
+    assert len(receiver.events) == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "dataset"),
+    [
+        ("file:///data/log", ("file", "/data/log")),
+        ("file:/data/a b#.csv", ("file", "/data/a b#.csv")),
+        ("kafka://one:9092,two:9092/flights", ("kafka://one:9092", "flights")),
+        ("s3://bucket/logs/a", ("s3://bucket", "logs/a")),
+        ("s3a://bucket/a/b.csv", ("s3://bucket", "a/b.csv")),
+        ("gs://bucket/a", ("gs://bucket", "a")),
+        ("abfss://box@account.dfs.core.windows.net/a", ("abfss://box@account.dfs.core.windows.net", "a")),
+        ("hdfs://name:8020/data/a", ("hdfs://name:8020", "/data/a")),
+    ],
+)
+def test_names_of_datasets(address, dataset):
+    assert dataset_of(address) == dataset
