@@ -21,6 +21,7 @@ from spark_cas.core.errors import (
     StorageError,
     UnreadableRecordError,
 )
+from spark_cas.log import timing
 from spark_cas.log.kafka.settings.secrets import resolved
 from spark_cas.log.kafka.settings.transport import is_loopback
 
@@ -58,8 +59,6 @@ _SECRETS = ("basic.auth.user.info", "bearer.auth.client.id", "bearer.auth.client
 _RESOLVED = (*_SECRETS, "proxy", "ssl.key.password")
 """Settings that may be references, ``env:NAME`` or ``file:PATH``."""
 _NUMBERS = ("cache.capacity", "max.retries", "retries.max.wait.ms", "retries.wait.ms", "timeout")
-_TIMEOUT = 10
-"""In seconds. The client has no timeout by default."""
 _VERSION = re.compile(r"(?P<subject>.+)@(?P<version>[1-9][0-9]*)")
 _Result = TypeVar("_Result")
 _Error = TypeVar("_Error", bound=ConditionalLogError)
@@ -71,7 +70,8 @@ def checked_settings(settings: Settings) -> dict[str, Any]:
     Raises OptionError if a secret is in the URL, or would be sent unencrypted to another machine.
     """
     result: dict[str, Any] = {"url": settings} if isinstance(settings, str) else dict(settings)
-    result.setdefault("timeout", _TIMEOUT)
+    # The client has no timeout by default.
+    result.setdefault("timeout", timing.current().longest_request)
     result |= {name: int(result[name]) for name in _NUMBERS if str(result.get(name)).isdecimal()}  # from text
     for each in map(urlsplit, str(result.get("url", "")).split(",")):
         if each.username is not None:
