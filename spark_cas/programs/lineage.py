@@ -11,6 +11,7 @@ from rich.console import Console
 
 from spark_cas import __version__
 from spark_cas.core.input_list import InputFile
+from spark_cas.log import timing
 from spark_cas.programs.errors import ExitCode
 from spark_cas.programs.input.recorded_list import ListedInput
 from spark_cas.programs.load_report import LoadReport
@@ -19,7 +20,6 @@ from spark_cas.programs.program import print_line
 _MOST_FILES = 1000
 """Maximum number of files in an event. Of a larger input, the event names the folders."""
 _PRODUCER = f"urn:spark-cas:{__version__}"
-_CLOSE_SECONDS = 10.0
 
 
 class Lineage:
@@ -74,7 +74,7 @@ class Lineage:
                 rows = OutputStatisticsOutputDatasetFacet(rowCount=report.appended_rows, producer=_PRODUCER)
                 output["outputStatistics"] = rows
             self._emit(states.get(report.exit_code, "FAIL"), _datasets(listed.files if listed else ()), run, output)
-            self._client.close(_CLOSE_SECONDS)
+            self._client.close(timing.current().longest_request)
 
         self._try(send)
 
@@ -112,10 +112,10 @@ def dataset_of(address: str) -> tuple[str, str]:
 
     For example, ``kafka://host:9092`` and the topic, ``file`` and the path, or ``s3://bucket`` and the key.
     """
-    scheme, _, rest = address.partition(":")
+    scheme, _, after = address.partition(":")
     if scheme == "file":
-        return "file", rest.removeprefix("//") if rest.startswith("///") else rest
-    host, _, path = rest.removeprefix("//").partition("/")
+        return "file", after.removeprefix("//") if after.startswith("///") else after
+    host, _, path = after.removeprefix("//").partition("/")
     if scheme == "kafka":
         return f"kafka://{host.partition(',')[0]}", path
     if scheme == "hdfs":
