@@ -42,6 +42,8 @@ class Preflight:
     """Evidence and fix if existing keys are in other partitions than the write assigns; empty if none were found."""
     max_record_setting: str = "a limit of the log"
     """The setting with the limit of `max_record_bytes`, for errors."""
+    keys_required: bool = False
+    """Whether the log rejects records without a key."""
 
 
 class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):

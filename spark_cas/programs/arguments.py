@@ -70,6 +70,8 @@ class LoadRequest:
     """Subject of the Avro schema for the whole row; None for JSON."""
     registry: tuple[tuple[str, str], ...] = ()
     """Settings of the client of the schema registry. They may be secret."""
+    bad_rows: str | None = None
+    """The file for rows that cannot be appended; None if such a row fails the load."""
 
     @property
     def options(self) -> dict[str, str]:

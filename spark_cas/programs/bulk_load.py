@@ -79,6 +79,9 @@ def argument_parser(prog: str) -> argparse.ArgumentParser:
     run.add_argument(
         "--report", metavar="FILE", help="also write the result to a file: NAME.html is a page, other names are JSON"
     )
+    run.add_argument(
+        "--bad-rows", metavar="FILE", help="write rows that cannot be appended to a file, and append the others"
+    )
     run.add_argument("--verify", action="store_true", help="compare the rows of a complete job with the input")
     run.add_argument("--tombstones", action="store_true", help="allow null values, which delete their keys")
     run.add_argument("--allow-empty", action="store_true", help="complete the job if the input has no rows")
@@ -91,6 +94,8 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if arguments.report is not None and not report_file.may_be_put(arguments.report):
         parser.error("--report: the file cannot be written. Name a file in an existing, writable folder.")
+    if arguments.bad_rows is not None and not report_file.may_be_put(arguments.bad_rows):
+        parser.error("--bad-rows: the file cannot be written. Name a file in an existing, writable folder.")
     try:
         arguments.request = _request_of(arguments)
     except UsageError as error:
@@ -131,6 +136,7 @@ def _request_of(arguments: argparse.Namespace) -> LoadRequest:
         verify=arguments.verify,
         tombstones=arguments.tombstones,
         allow_empty=arguments.allow_empty,
+        bad_rows=arguments.bad_rows,
     )
 
 
@@ -149,10 +155,12 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     arguments = parse_arguments(argv, prog)
     console = message_console()
     load = LoadRun(arguments.request, lambda: start_session(arguments.traceback), console)
-    report = replace(_report_of(load, arguments, console), samples=load.samples)
+    report = replace(_report_of(load, arguments, console), samples=load.samples, bad_rows=load.bad_rows)
     if report.in_log and report.in_log.partitions:
         console.print(report.table())
     print_line(console, report.summary())
+    if report.bad_rows:
+        print_line(console, f"warning: bad rows in {arguments.bad_rows}: {report.bad_rows:,}", "yellow")
     line = report.to_json()
     try:
         if arguments.report is not None:
@@ -227,6 +235,8 @@ class LoadRun:
         self.listed: ListedInput | None = None
         """The files of the input; None if they were not listed."""
         self._footer_rows: int | None = None
+        self.bad_rows: int | None = None
+        """Rows that cannot be appended; None if this run did not search for them."""
         self._watched: tuple[list[Sample], float] = [], 0.0
         """Rows over time since the seconds of this run at which the watch began."""
 
@@ -355,8 +365,16 @@ class LoadRun:
         # Import here: reading a complete job does not require pyspark.
         from pyspark.sql.utils import is_remote
 
+        from spark_cas.programs.bad_rows import row_limits, write_bad_rows
         from spark_cas.programs.input.session_settings import pinned_settings
-        from spark_cas.programs.load_input import has_rows, input_settings, ordered_rows, routed_rows, rows_in_footers
+        from spark_cas.programs.load_input import (
+            has_rows,
+            input_settings,
+            ordered_rows,
+            routed_rows,
+            rows_in_footers,
+            separated_rows,
+        )
         from spark_cas.spark.source import ConditionalLogSource
         from spark_cas.spark.versions import register
 
@@ -371,17 +389,26 @@ class LoadRun:
         # Otherwise Spark finds the data source only if the first python3 on PATH has this package.
         register(spark, ConditionalLogSource)
         with pinned_settings(spark, input_settings(spark, request, source.files)):
-            rows, order = ordered_rows(spark, request, source.files)
             self._footer_rows = rows_in_footers(spark, request, source.files)
-            if not request.allow_empty and not has_rows(spark, request, source.files, rows, self._footer_rows):
+            if request.bad_rows is None:
+                rows, order = ordered_rows(spark, request, source.files)
+            else:
+                rows, order, bad = separated_rows(spark, request, source.files, row_limits(write))
+                self.bad_rows = write_bad_rows(bad, source.files, request.bad_rows)
+            known = None if self.bad_rows else self._footer_rows
+            is_empty = not has_rows(spark, request, [] if self.bad_rows else source.files, rows, known)
+            if is_empty and not request.allow_empty:
                 raise UsageError("the input has no rows. Nothing was appended. Add --allow-empty if this is right.")
             routed = routed_rows(rows, order, write, source.list.digest)
             if not verifying and write.job is not None:
                 record_list(write, write.job, source.list)
             job, result = self._append(spark, routed, verifying=verifying)
-        if result is not None and self._footer_rows is not None and result.rows != self._footer_rows:
+        if result is None or self._footer_rows is None:
+            return job, result
+        if result.rows != self._footer_rows - (self.bad_rows or 0):
             raise RowCountError(
-                f"the log has {result.rows} rows of the job, and the footers of its files count {self._footer_rows}. "
+                f"the log has {result.rows} rows of the job, and the footers of its files count {self._footer_rows}"
+                f"{f', of which {self.bad_rows} are bad' if self.bad_rows else ''}. "
                 f"The rows stay in the log. The files changed during the load, or this is a defect of a reader: "
                 f"compare the log with verify_log.py."
             )

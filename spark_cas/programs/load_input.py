@@ -14,6 +14,7 @@ from pyspark.sql.utils import is_remote
 
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.arguments import LoadRequest
+from spark_cas.programs.bad_rows import SOURCE, RowLimits, bad_row, has_microseconds, reason_of
 from spark_cas.programs.errors import UsageError, in_short
 from spark_cas.programs.input.avro_files import avro_rows
 from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
@@ -22,7 +23,7 @@ from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.csv_text import CsvText, parse_csv_options
 from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
-from spark_cas.programs.input.parts import POSITION_COLUMNS, UTF_8, encoding_name, keeps_line_ends
+from spark_cas.programs.input.parts import BAD, POSITION, POSITION_COLUMNS, UTF_8, encoding_name, keeps_line_ends
 from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.row_json import row_json
 from spark_cas.programs.input.session_settings import pinned_settings
@@ -70,15 +71,60 @@ def ordered_rows(
     """
     with wrong_call():
         frame, positions = _read(spark, request, files)
-        columns = [_key(request), _value(request, frame, positions), *_headers(request), *_timestamp(request)]
-        rows = frame.select(*columns, *_order_columns(request), *positions)
-        if request.value_avro is not None:
-            from spark_cas import schema_registry  # needs packages of an extra
+        rows = _records(request, frame, positions)
+    return rows, _order_of(request, positions)
 
-            rows = schema_registry.encode(rows, subject=request.value_avro, registry=dict(request.registry))
-        _require_types(rows)
+
+def separated_rows(
+    spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile], limits: RowLimits
+) -> "tuple[DataFrame, list[Column], DataFrame]":
+    """Return the result of `ordered_rows` without the rows that cannot be appended, and these rows.
+
+    Only the content of a row and the limits decide, so each run and each attempt of a task separates the same rows.
+
+    Raises:
+        UsageError: if the input or an expression is invalid
+    """
+    with wrong_call():
+        frame, positions = _read(spark, request, files)
+        malformed = None
+        if BAD in frame.columns:
+            malformed = frame.where(F.col(BAD).isNotNull()).select(BAD, *positions)
+            frame = frame.where(F.col(BAD).isNull()).drop(BAD)
+        # The rows of Parquet files have a number. The positions in other files have gaps.
+        has_numbers = request.format == "parquet"
+        source = _source_text(frame, positions).alias(SOURCE)
+        rows = _records(request, frame, positions, source)
+        reason = reason_of(rows, limits, tombstones=request.tombstones)
+        rejected = rows.where(reason.isNotNull())
+        bad = rejected.select(bad_row(reason, POSITION if has_numbers else None).alias(BAD), *positions)
+        bad = bad if malformed is None else bad.unionByName(malformed)
+    bad = bad.repartition(1).sortWithinPartitions(*positions, BAD)
+    return rows.where(reason.isNull()).drop(SOURCE), _order_of(request, positions), bad
+
+
+def _records(request: LoadRequest, frame: "DataFrame", positions: Sequence[str], *more: "Column") -> "DataFrame":
+    columns = [_key(request), _value(request, frame, positions), *_headers(request), *_timestamp(request)]
+    rows = frame.select(*columns, *_order_columns(request), *positions, *more)
+    if request.value_avro is not None:
+        from spark_cas import schema_registry  # needs packages of an extra
+
+        rows = schema_registry.encode(rows, subject=request.value_avro, registry=dict(request.registry))
+    _require_types(rows)
+    return rows
+
+
+def _source_text(frame: "DataFrame", positions: Sequence[str]) -> "Column":
+    """Return the row as text: the document, or a JSON object of its columns."""
+    if DOCUMENT in frame.columns:
+        return F.col(DOCUMENT).cast("string")
+    columns = [F.col(quoted(each)) for each in frame.columns if each not in positions]
+    return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
+
+
+def _order_of(request: LoadRequest, positions: Sequence[str]) -> "list[Column]":
     named = [F.col(name).desc() if falling else F.col(name).asc() for name, falling in _order(request)]
-    return rows, [*named, *map(F.col, positions)]
+    return [*named, *map(F.col, positions)]
 
 
 def rows_in_footers(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> int | None:
@@ -170,7 +216,7 @@ def _read(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile
         with pinned_settings(spark, whole_file_settings(compressed, _parallelism(spark))):
             require_complete(spark, compressed)
     if request.format == "csv":
-        frame = csv_rows(spark, files, request.schema, options)
+        frame = csv_rows(spark, files, request.schema, options, with_bad=request.bad_rows is not None)
     elif request.format == "json":
         frame = _json(spark, request, files)
     else:
@@ -184,7 +230,8 @@ def _json(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile
     others = (request.value, request.value_avro, request.timestamp, *request.headers, *request.order_by)
     uses_fields = any(others) or not (path or request.key is None)
     options = dict(request.read_options)
-    return json_rows(spark, files, request.schema, options, paths=path, with_columns=uses_fields)
+    with_bad = request.bad_rows is not None
+    return json_rows(spark, files, request.schema, options, paths=path, with_columns=uses_fields, with_bad=with_bad)
 
 
 def _is_json_path(request: LoadRequest) -> bool:
@@ -208,7 +255,7 @@ def _value(request: LoadRequest, frame: "DataFrame", positions: Sequence[str]) -
         value = F.struct(*(F.col(quoted(name)) for name in frame.columns if name not in added))
     else:
         value = F.col(DOCUMENT) if request.format == "json" else row_json(frame, positions)
-    if not request.tombstones:
+    if not request.tombstones and request.bad_rows is None:
         missing = F.raise_error(
             F.lit(
                 "a row has a null value, which would delete its key. Nothing was appended. Add --tombstones to "
@@ -243,6 +290,8 @@ def _timestamp(request: LoadRequest) -> "list[Column]":
     if request.timestamp is None:
         return []
     time = F.expr(request.timestamp)
+    if request.bad_rows is not None:
+        return [time.alias("timestamp")]
     missing = F.raise_error(
         F.lit(
             "--timestamp is null in a row. Nothing was appended. Add a default, such as coalesce(..., "
@@ -255,8 +304,7 @@ def _timestamp(request: LoadRequest) -> "list[Column]":
             "date_trunc('millisecond', ...) to cut it."
         )
     )
-    has_microseconds = F.unix_micros(time.cast("timestamp")) % 1000 != 0
-    return [F.when(time.isNull(), missing).when(has_microseconds, inexact).otherwise(time).alias("timestamp")]
+    return [F.when(time.isNull(), missing).when(has_microseconds(time), inexact).otherwise(time).alias("timestamp")]
 
 
 def _require_types(rows: "DataFrame") -> None:

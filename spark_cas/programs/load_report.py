@@ -95,6 +95,8 @@ class LoadReport:
     message: str | None = None
     next_offsets: Mapping[int, int | None] | None = None
     """Expected offsets for the next run of the job, if another writer's records rejected this one."""
+    bad_rows: int | None = None
+    """Rows that cannot be appended; None if this run did not search for them."""
     samples: tuple[Sample, ...] = ()
     """Rows over time, for the page of the report. The JSON does not contain them."""
 
@@ -169,8 +171,9 @@ class LoadReport:
         speed = f", {appended / self.seconds:,.0f} rows/s" if self.seconds else ""
         before = (self.rows or 0) - appended
         resumed = f", {before:,} by earlier runs" if before else ""
-        null_keys = f", {self.null_keys:,} rows have no key" if self.null_keys else ""
-        result = f"{load} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}{null_keys}"
+        more = f", {self.null_keys:,} rows have no key" if self.null_keys else ""
+        more += f", bad rows that were not appended: {self.bad_rows:,}" if self.bad_rows else ""
+        result = f"{load} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}{more}"
         if not self.removed_rows:
             return result
         return (

@@ -187,3 +187,21 @@ def test_log_that_is_away_is_tried_until_one_deadline(load, monkeypatch):
     code, report, _ = load("--bootstrap-servers", "127.0.0.1:1", "--job", "away", "--partitions", "1")
     assert (code, report["error"], report["rows"], report["partitions"]) == (1, "STORAGE", None, None)
     assert read_twice == []
+
+
+def test_limits_of_a_topic_decide_which_rows_are_bad(load, rows, broker, topic, tmp_path):
+    settings = {"cleanup.policy": "compact", "max.message.bytes": "3000"}
+    admin = clients.admin_of(broker.bootstrap)
+    admin.create_topics([NewTopic(topic, 2, config=settings)])[topic].result(clients.SECONDS)
+    bad = tmp_path / "bad.jsonl"
+    value = "IF(number = 5, repeat('9', 3000), string(number))"
+    command = ("--job", "load-1", "--key", "IF(number = 3, NULL, tail)", "--value", value)
+    code, report, _ = load(*command)
+    assert (code, report["error"] in ("SCHEMA", "RECORD_TOO_LARGE")) == (2, True)
+    code, report, _ = load(*command, "--bad-rows", str(bad))
+    assert (code, report["rows"], report["bad_rows"]) == (0, 98, 2)
+    codes = {each["row"]: each["code"] for each in map(json.loads, bad.read_text().splitlines())}
+    assert codes == {4: "NULL_KEY", 6: "TOO_LARGE"}
+    assert sorted(value for values in rows() for value in values) == [
+        each for each in range(100) if each not in (3, 5)
+    ]

@@ -107,6 +107,7 @@ def test_page_is_readable_without_network(tmp_path, scheme, viewport):
         expect(page.locator("h1")).to_have_text(f"Load of job {HOSTILE}")
         assert page.title() == f"Load of job {HOSTILE}"
         assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+        assert page.evaluate("document.querySelector('.scroll').scrollWidth") <= viewport["width"] - 32
         for each in page.locator("rect.appending").all():
             box = each.bounding_box()
             assert box is not None

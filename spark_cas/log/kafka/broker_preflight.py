@@ -65,7 +65,8 @@ def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: 
     broker = description.partitions[0].leader.id
     values = clients.cached(f"broker {broker}", lambda: broker_settings(admin, broker))
     notes += [each.meaning for each in broker_findings(broker, values)]
-    return with_record_limit(Preflight(None, notes=tuple(notes), guarantee=guarantee), spec, settings)
+    result = Preflight(None, tuple(notes), guarantee, keys_required=settings is not None and settings.compacted)
+    return with_record_limit(result, spec, settings)
 
 
 def with_record_limit(result: Preflight, spec: KafkaSpec, settings: TopicSettings | None) -> Preflight:

@@ -7,11 +7,12 @@ is an empty text.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
@@ -21,8 +22,8 @@ from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.csv_text import CsvDialect, CsvText, Positions, parse_csv_options, record_values
-from spark_cas.programs.input.exact_values import NumberFormat, TextColumn, first_wrong, text_column
-from spark_cas.programs.input.parts import Decoder, Part, require_text, require_utf8, require_whole_file, shown
+from spark_cas.programs.input.exact_values import NumberFormat, TextColumn, text_column, wrong_values
+from spark_cas.programs.input.parts import BAD, Decoder, Part, require_text, require_utf8, require_whole_file, shown
 from spark_cas.programs.input.read_options import PLACE, text_fields, with_parsed_times
 from spark_cas.programs.input.text_files import first_lines, parsed_schema, read_lines
 
@@ -53,6 +54,8 @@ class CsvFormat:
     """Header that each file must have; None accepts any header."""
     with_place: bool = False
     """Whether rows include their file and line, for errors that Spark raises later."""
+    with_bad: bool = False
+    """Whether the result includes bad rows, in the column `BAD`."""
 
 
 class CsvReader:
@@ -87,7 +90,8 @@ class CsvReader:
             check_utf8=False,  # the whole block is checked
         )
         self._names = names
-        self._bad_record: tuple[int, int] | None = None
+        self._short: list[tuple[int, int]] = []
+        """Number and columns of each record of a block with a wrong number of values."""
 
     def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
         """Add the next bytes of the part and yield complete blocks."""
@@ -148,38 +152,57 @@ class CsvReader:
             text = CsvText(text.data[ends[0] :], self._dialect, escaped=False)
             starts, ends = text.records()
         if len(starts):
-            yield self._batch(text, starts)
+            yield self._batch(text, starts, ends)
         self._lines += len(text.line_ends)
 
-    def _batch(self, text: CsvText, starts: Positions) -> pa.RecordBatch:
+    def _batch(self, text: CsvText, starts: Positions, ends: Positions) -> pa.RecordBatch:
         """Return records as typed values. Raises UnreadableInputError for a value that is not exact."""
+        bad: dict[int, str] = {}
 
         def line(record: int) -> int:
             return self._lines + text.line_at(int(starts[record]))
 
-        [batch] = self._parsed(text, starts).combine_chunks().to_batches()
-        values = []
-        for column, texts in zip(self._format.columns, batch.columns, strict=True):
-            if not column.nullable and texts.null_count:
-                raise self._part.error(
-                    f"column {shown(column.name)}: a value is absent, and the schema has NOT NULL",
-                    "Add the value, or remove NOT NULL from --schema",
-                    line=line(texts.to_pylist().index(None)),
-                )
-            try:
-                values.append(column.values(texts))
-            except ValueError:
-                record = first_wrong(texts, column)
-                raise self._part.error(
-                    f"column {shown(column.name)}: {shown(texts[record].as_py())} is not exactly a {column.type}",
-                    column.fix(),
-                    line=line(record),
-                ) from None
+        def reject(record: int, problem: str, fix: str) -> None:
+            if not self._format.with_bad:
+                raise self._part.error(problem, fix, line=line(record)) from None
+            bad[record] = problem
+
+        table = self._parsed(text, starts)
+        for record, columns in self._short:
+            problem = f"expected {len(self._names)} columns, found {columns}"
+            reject(record, problem, "Check the file, and the read options sep and quote")
+        records = np.delete(np.arange(len(starts)), [*bad])
+        [batch] = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        values = self._values(batch, lambda at, *reason: reject(int(records[at]), *reason))
+        if len(bad) > len(self._short):
+            valid = np.flatnonzero(~np.isin(records, [*bad]))
+            batch, records = batch.take(pa.array(valid)), records[valid]
+            values = self._values(batch, reject)
         names = [each.name for each in self._format.columns]
         if self._format.with_place:
             names.append(PLACE)
-            values.append(pa.array([self._part.place(line(record)) for record in range(batch.num_rows)]))
-        return pa.RecordBatch.from_arrays(values, names=names)
+            values.append(pa.array([self._part.place(line(record)) for record in records.tolist()], pa.string()))
+        result = pa.RecordBatch.from_arrays(values, names=names)
+        if not self._format.with_bad:
+            return result
+        texts_of_bad = ((each, text.data[starts[each] : ends[each]].decode()) for each in bad)
+        return self._part.with_bad_rows(result, [(line(each), bad[each], source) for each, source in texts_of_bad])
+
+    def _values(self, batch: pa.RecordBatch, reject: Callable[[int, str, str], None]) -> list[pa.Array]:
+        """Return the typed values of each column. If a column has a rejected value, the result is incomplete."""
+        values = []
+        for column, texts in zip(self._format.columns, batch.columns, strict=True):
+            if not column.nullable and texts.null_count:
+                problem = f"column {shown(column.name)}: a value is absent, and the schema has NOT NULL"
+                for each in np.flatnonzero(texts.is_null()).tolist():
+                    reject(each, problem, "Add the value, or remove NOT NULL from --schema")
+            try:
+                values.append(column.values(texts))
+            except ValueError:
+                for each in wrong_values(texts, column):
+                    value = shown(texts[each].as_py())
+                    reject(each, f"column {shown(column.name)}: {value} is not exactly a {column.type}", column.fix())
+        return values
 
     def _parsed(self, text: CsvText, starts: Positions) -> pa.Table:
         # Add an empty line, which the parser skips. Otherwise it would remove a byte order mark here.
@@ -188,20 +211,11 @@ class CsvReader:
         # quoted.
         data = data if data.endswith((b"\n", b"\r")) else data + b"\n"
         options = pc.ReadOptions(use_threads=False, column_names=self._names, block_size=len(data) + 1)
-        try:
-            table = pc.read_csv(
-                pa.BufferReader(data), read_options=options, parse_options=self._parse, convert_options=self._convert
-            )
-        except pa.ArrowInvalid:
-            if self._bad_record is None:
-                raise
-            record, columns = self._bad_record
-            raise self._part.error(
-                f"expected {len(self._names)} columns, found {columns}",
-                "Check the file, and the read options sep and quote",
-                line=self._lines + text.line_at(int(starts[record])),
-            ) from None
-        if table.num_rows != len(starts):
+        self._short = []
+        table = pc.read_csv(
+            pa.BufferReader(data), read_options=options, parse_options=self._parse, convert_options=self._convert
+        )
+        if table.num_rows + len(self._short) != len(starts):
             raise self._part.error(
                 f"{len(starts)} records were counted, and {table.num_rows} parsed",
                 "This is a defect of spark_cas: report it, with the file if possible",
@@ -210,8 +224,8 @@ class CsvReader:
         return table
 
     def _reject_row(self, row: pc.InvalidRow) -> str:
-        self._bad_record = row.number - 1, row.actual_columns
-        return "error"
+        self._short.append((row.number - 1, row.actual_columns))
+        return "skip"
 
     def _check_header(self, record: bytes, line: int) -> None:
         if self._format.header is None:
@@ -297,7 +311,12 @@ def header_difference(header: Sequence[str], expected: Sequence[str]) -> str:
 
 
 def csv_rows(
-    spark: "SparkSession", files: Sequence[InputFile], schema: str | None, read_options: Mapping[str, str]
+    spark: "SparkSession",
+    files: Sequence[InputFile],
+    schema: str | None,
+    read_options: Mapping[str, str],
+    *,
+    with_bad: bool = False,
 ) -> "DataFrame":
     """Return the rows of CSV files, with the columns `FILE` and `POSITION`.
 
@@ -308,6 +327,8 @@ def csv_rows(
         files: all files of the input, in the order of their rows
         schema: names and types of the columns in SQL; None takes the header of the first file, and all as text
         read_options: options of Spark's CSV reader
+        with_bad: whether to return rows with a wrong number of values, or with a value that its type cannot keep, in
+          the column `BAD`. Otherwise they raise an error.
 
     Raises:
         UsageError: for an option or a type that cannot be honoured
@@ -328,9 +349,10 @@ def csv_rows(
         replace(column, kind="string") if formats.pattern(column.kind) else column
         for column in (text_column(field, formats, numbers) for field in fields)
     )
-    task = CsvFormat(dialect, columns, None if dialect.by_place else tuple(header), has_pattern)
-    place = [T.StructField(PLACE, T.StringType())] if has_pattern else []
-    rows = read_lines(spark, files, partial(CsvReader, task=task), T.StructType([*result, *place]))
+    task = CsvFormat(dialect, columns, None if dialect.by_place else tuple(header), has_pattern, with_bad)
+    added = [T.StructField(name, T.StringType()) for name, used in ((PLACE, has_pattern), (BAD, with_bad)) if used]
+    columns_of_task = [T.StructField(each.name, each.dataType, each.nullable or with_bad) for each in result]
+    rows = read_lines(spark, files, partial(CsvReader, task=task), T.StructType([*columns_of_task, *added]))
     return with_parsed_times(rows, fields, formats) if has_pattern else rows
 
 

@@ -2,7 +2,7 @@
 
 import decimal
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -234,14 +234,13 @@ def text_column(field: T.StructField, formats: ValueFormats, numbers: NumberForm
     return TextColumn(field.name, kind, name_of_type, precision, scale, field.nullable, formats.time_zone, numbers)
 
 
-def first_wrong(text: pa.Array, column: TextColumn) -> int:
-    """Return the index of the first text that the column's type cannot represent exactly."""
+def wrong_values(text: pa.Array, column: TextColumn) -> Iterator[int]:
+    """Yield the index of each text that the column's type cannot represent exactly."""
     for record in range(len(text)):
         try:
             column.values(text.slice(record, 1))
         except ValueError:
-            return record
-    raise AssertionError(f"column {column.name}: no value alone is wrong")
+            yield record
 
 
 def _in_plain_digits(text: pa.Array, numbers: NumberFormat) -> pa.Array:

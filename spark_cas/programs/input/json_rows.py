@@ -13,7 +13,7 @@ from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.columns import arrow_type, missing_fields, quoted
-from spark_cas.programs.input.exact_values import first_wrong, text_column
+from spark_cas.programs.input.exact_values import text_column, wrong_values
 from spark_cas.programs.input.json_documents import (
     Json,
     Number,
@@ -26,6 +26,7 @@ from spark_cas.programs.input.json_documents import (
     text_at,
 )
 from spark_cas.programs.input.parts import (
+    BAD,
     SHOWN_CHARACTERS,
     UTF_8,
     LineDecoder,
@@ -119,7 +120,7 @@ def _scalar(name: str, kind: T.DataType, formats: ValueFormats, *, scalars_only:
         try:
             return column.values(array)
         except ValueError:
-            wrong = first_wrong(array, column)
+            wrong = next(wrong_values(array, column))
             raise _error(records[wrong], name, values[wrong], expected) from None
 
     return convert
@@ -220,6 +221,7 @@ class _Format:
     formats: ValueFormats
     paths: tuple[tuple[str, tuple[Step, ...]], ...]
     with_columns: bool
+    with_bad: bool
 
 
 def json_rows(
@@ -230,6 +232,7 @@ def json_rows(
     *,
     paths: Sequence[str] = (),
     with_columns: bool = True,
+    with_bad: bool = False,
 ) -> "DataFrame":
     """Return the documents of JSON files: fields, paths, and the columns `DOCUMENT`, `FILE` and `POSITION`.
 
@@ -242,6 +245,8 @@ def json_rows(
         read_options: options of Spark's JSON reader; without `multiLine` each line is a document
         paths: values of the documents to return as columns, see `json_path_column`
         with_columns: whether fields are returned as columns. Without them no file is read to infer a schema
+        with_bad: whether to return malformed documents, and those that the schema excludes, in the column `BAD`.
+          Otherwise they raise an error.
 
     Raises:
         UsageError: for an option, a path or a type that cannot be honoured
@@ -253,20 +258,24 @@ def json_rows(
     encoding = encoding_name(read.text("encoding", UTF_8))
     multi_line = read.flag("multiLine", default=False)
     steps = tuple((path, tuple(_steps(path))) for path in dict.fromkeys(paths))
-    task = _Format(encoding, multi_line, None, schema is None, formats, steps, with_columns)
+    task = _Format(encoding, multi_line, None, schema is None, formats, steps, with_columns, with_bad)
     columns = [T.StructField(path, T.StringType()) for path, _ in steps]
-    task_schema = T.StructType([*columns, T.StructField(DOCUMENT, T.BinaryType(), nullable=False)])
+    task_schema = T.StructType([*columns, T.StructField(DOCUMENT, T.BinaryType(), nullable=with_bad)])
+    bad = [T.StructField(BAD, T.StringType())] if with_bad else []
     count = count_filled_lines if keeps_line_ends(encoding) and not multi_line else None
-    rows = read_lines(spark, files, partial(_JsonReader, task=task), task_schema, count)
+    rows = read_lines(spark, files, partial(_JsonReader, task=task), T.StructType([*task_schema, *bad]), count)
     if not with_columns:
         return rows
     if schema is not None:
         field_converter(parsed_schema(schema), formats, scalars_only=False)  # reject unsupported types
-    fields = _fields(spark, rows, schema, files)
+    fields = _fields(spark, rows.where(rows[BAD].isNull()) if with_bad else rows, schema, files)
     used = {name.lower() for name in (*rows.columns, PLACE)} & {name.lower() for name in fields.names}
     if used:
         raise UsageError(f"the documents have a field {shown(min(used))}, which a load adds itself: rename it.")
-    result = T.StructType([*text_fields(fields, formats), *task_schema, T.StructField(PLACE, T.StringType())])
+    columns = [
+        T.StructField(each.name, each.dataType, each.nullable or with_bad) for each in text_fields(fields, formats)
+    ]
+    result = T.StructType([*columns, *task_schema, T.StructField(PLACE, T.StringType()), *bad])
     rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), result, count)
     return with_parsed_times(rows, fields, formats)
 
@@ -307,21 +316,20 @@ class _JsonReader:
             self._pieces.append(lines)
             return
         first = self._decoder.lines - lines.count(b"\n") + 1
-        documents, values, numbers = [], [], []
+        documents: list[str] = []
+        values: list[Json | ValueError] = []
+        numbers: list[int] = []
         for number, line in enumerate(lines.decode().split("\n"), first):
             document = line.strip(_SPACES)
             if document:
                 documents.append(document)
                 numbers.append(number)
-                values.append(self._parsed(document, number))
+                try:
+                    values.append(parse_line(document))
+                except ValueError as error:
+                    values.append(error)
         if documents:
             yield self._batch(documents, values, numbers)
-
-    def _parsed(self, document: str, line: int) -> Json:
-        try:
-            return parse_line(document)
-        except ValueError as error:
-            raise self._part.error(str(error), _FIX_LINE, line=line) from None
 
     def _whole_file(self, text: str) -> Iterator[pa.RecordBatch]:
         if not text.strip(_SPACES + "\n"):
@@ -334,30 +342,57 @@ class _JsonReader:
             numbers = [1 + text.count("\n", 0, begin) for begin, _, _ in result]
             yield self._batch([text[begin:end] for begin, end, _ in result], [each for _, _, each in result], numbers)
 
-    def _batch(self, documents: list[str], values: list[Json], lines: list[int]) -> pa.RecordBatch:
-        objects = [each for each in values if isinstance(each, dict)]
-        if len(objects) != len(values):
-            number = next(number for number, each in enumerate(values) if not isinstance(each, dict))
-            raise self._part.error("the document is not an object", _FIX, line=lines[number])
-        if self._columns_of is None and self._format.with_columns:
-            for document, value, line in zip(documents, values, lines, strict=True):
-                problem = beyond_limits(document, value)
-                if problem is not None:
-                    raise self._part.error(f"{problem}, so its fields cannot be columns", _FIX_LIMIT, line=line)
+    def _batch(self, documents: list[str], values: "Sequence[Json | ValueError]", lines: list[int]) -> pa.RecordBatch:
+        bad: dict[int, str] = {}
+
+        def reject(record: int, problem: str, fix: str) -> None:
+            if not self._format.with_bad:
+                raise self._part.error(problem, fix, line=lines[record]) from None
+            bad[record] = problem
+
+        is_limited = self._columns_of is None and self._format.with_columns
+        objects: dict[int, dict[str, Json]] = {}
+        for record, value in enumerate(values):
+            if isinstance(value, ValueError):
+                reject(record, str(value), _FIX_LINE)
+            elif not isinstance(value, dict):
+                reject(record, "the document is not an object", _FIX)
+            elif is_limited and (problem := beyond_limits(documents[record], value)) is not None:
+                reject(record, f"{problem}, so its fields cannot be columns", _FIX_LIMIT)
+            else:
+                objects[record] = value
+        fields = self._columns_of and self._fields(self._columns_of, objects, reject)
         columns: dict[str, pa.Array] = {}
         for path, steps in self._format.paths:
-            texts = [text_at(document, value, steps) for document, value in zip(documents, values, strict=True)]
+            texts = [text_at(documents[record], value, steps) for record, value in objects.items()]
             columns[path] = pa.array(texts, pa.string())
-        columns[DOCUMENT] = pa.array(documents, pa.string()).cast(pa.binary())
-        if self._columns_of is None:
-            return pa.RecordBatch.from_pydict(columns)
+        columns[DOCUMENT] = pa.array([documents[record] for record in objects], pa.string()).cast(pa.binary())
+        names: list[str] = []
+        if fields is not None:
+            columns[PLACE] = pa.array([self._part.place(lines[record]) for record in objects], pa.string())
+            names = [each.name for each in fields.type.fields]
+        arrays = [*(fields.flatten() if fields is not None else ()), *columns.values()]
+        batch = pa.RecordBatch.from_arrays(arrays, names=[*names, *columns])
+        if not self._format.with_bad:
+            return batch
+        return self._part.with_bad_rows(batch, [(lines[each], bad[each], documents[each]) for each in bad])
+
+    @staticmethod
+    def _fields(
+        convert: Converter, objects: dict[int, dict[str, Json]], reject: Callable[[int, str, str], None]
+    ) -> pa.StructArray:
+        """Return the fields of documents. Reject documents that do not fit the schema, and remove them."""
         try:
-            fields = self._columns_of(objects, range(len(objects)))
+            return convert([*objects.values()], [*objects])
         except FieldError as error:
-            raise self._part.error(str(error), _FIX_FIELD, line=lines[error.record]) from None
-        columns[PLACE] = pa.array(map(self._part.place, lines), pa.string())
-        names = [each.name for each in fields.type.fields]
-        return pa.RecordBatch.from_arrays([*fields.flatten(), *columns.values()], names=[*names, *columns])
+            reject(error.record, str(error), _FIX_FIELD)
+        for record, value in [*objects.items()]:
+            try:
+                convert([value], [record])
+            except FieldError as error:
+                reject(record, str(error), _FIX_FIELD)
+                del objects[record]
+        return convert([*objects.values()], [*objects])
 
 
 def _fields(

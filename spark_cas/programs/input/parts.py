@@ -1,6 +1,7 @@
 """Group the lines that a task reads into parts of files, decode them strictly, and pass each part to a reader."""
 
 import codecs
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ FILE = "_input_file"
 POSITION = "_input_position"
 """Column with a number that increases with each row of a file, across its parts."""
 POSITION_COLUMNS = (FILE, POSITION)
+BAD = "_input_bad"
+"""Column with a bad row as a JSON object; null for a valid row. The other columns of a bad row are null."""
 
 _SPARK_HASH_SEED = 42
 _ROWS_PER_BYTE = 1 << 20
@@ -73,6 +76,17 @@ class Part:
         """Return the text for a line of this part. Lines count from 1."""
         after = f" of the part after byte {self.start}" if self.start else ""
         return f"{self.path}, line {line}{after}"
+
+    def with_bad_rows(self, valid: pa.RecordBatch, bad: Sequence[tuple[int, str, str]]) -> pa.RecordBatch:
+        """Add the column `BAD` to valid rows, followed by the bad rows: line, problem and text of each."""
+        after = {"after_byte": self.start} if self.start else {}
+        rows = [
+            json.dumps({"line": line, **after, "code": "MALFORMED", "problem": problem, "text": text})
+            for line, problem, text in sorted(bad)
+        ]
+        columns = [pa.concat_arrays([each, pa.nulls(len(bad), each.type)]) for each in valid.columns]
+        values = pa.array([*[None] * valid.num_rows, *rows], pa.string())
+        return pa.RecordBatch.from_arrays([*columns, values], names=[*valid.schema.names, BAD])
 
 
 def shown(value: object) -> str:

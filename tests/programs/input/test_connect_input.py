@@ -1,15 +1,20 @@
 """Readers of text formats in a session of Spark Connect."""
 
 import bz2
+import json
 
 import pytest
 
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
+from spark_cas.programs.arguments import LoadRequest
+from spark_cas.programs.bad_rows import RowLimits, write_bad_rows
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
+from spark_cas.programs.input.session_settings import pinned_settings
 from spark_cas.programs.input.text_files import text_rows
 from spark_cas.programs.input.whole_files import require_complete
+from spark_cas.programs.load_input import input_settings, separated_rows
 from tests.programs.input.reading import message_of, write_file
 
 pytestmark = pytest.mark.spark
@@ -53,3 +58,15 @@ def test_check_of_compressed_files(connect, tmp_path):
     require_complete(connect, files[:1])
     with pytest.raises(UnreadableInputError, match=r"/c\.txt\.bz2: the file is cut or damaged: "):
         require_complete(connect, files)
+
+
+def test_bad_rows(connect, write, tmp_path):
+    file = write("a.csv", b"k,n\na,1\nb,x\n,3\n")
+    files = [InputFile(file.path, file.size, 0)]
+    request = LoadRequest((), "csv", "log", "k", None, schema="k STRING, n INT", bad_rows="bad.jsonl")
+    with pinned_settings(connect, input_settings(connect, request, files)):
+        rows, _, bad = separated_rows(connect, request, files, RowLimits(1000, keys_required=True))
+        assert write_bad_rows(bad, files, str(tmp_path / "bad.jsonl")) == 2
+        assert [row.value for row in rows.collect()] == ['{"k":"a","n":1}']
+    codes = [json.loads(line)["code"] for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    assert codes == ["NULL_KEY", "MALFORMED"]

@@ -1,0 +1,108 @@
+"""Rows of a load that cannot be appended (``--bad-rows``): the reason of each, and the file that lists them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+from spark_cas.core.errors import LogNotFoundError
+from spark_cas.core.input_list import InputFile
+from spark_cas.core.records import RECORD_OVERHEAD_BYTES
+from spark_cas.log.open import open_log
+from spark_cas.options import report_file
+from spark_cas.options.request import WriteRequest
+from spark_cas.programs.errors import UsageError
+from spark_cas.programs.input.parts import BAD, FILE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+SOURCE = "_input_source"
+"""Column with the row of the input as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowLimits:
+    """Conditions of a log on each record."""
+
+    record_bytes: int
+    """The largest record in bytes, as `spark_cas.core.records.record_sizes` counts them."""
+    keys_required: bool
+    """Whether the log rejects records without a key."""
+
+
+def row_limits(write: WriteRequest) -> RowLimits:
+    """Return the limits of a log. For a log that does not exist yet, only the limit of a chunk is known.
+
+    Raises:
+        ConditionalLogError: if `preflight` of the log fails
+    """
+    most = write.limits.max_bytes
+    try:
+        with open_log(write.spec) as log:
+            log.layout_now()  # a preflight requires an existing log
+            preflight = log.preflight(idempotence=write.idempotence)
+    except LogNotFoundError:
+        return RowLimits(most, keys_required=False)
+    return RowLimits(min(most, preflight.max_record_bytes or most), preflight.keys_required)
+
+
+def has_microseconds(time: "Column") -> "Column":
+    """Return whether a time has microseconds, which a log does not keep."""
+    return F.unix_micros(time.cast("timestamp")) % 1000 != 0
+
+
+def reason_of(rows: "DataFrame", limits: RowLimits, *, tombstones: bool) -> "Column":
+    """Return the reason code of a record that cannot be appended; null for other records.
+
+    Args:
+        rows: the records, with the columns key and value, and maybe headers and timestamp
+        limits: the limits of the log
+        tombstones: whether a null value is allowed
+    """
+    size = F.lit(RECORD_OVERHEAD_BYTES).cast("long") + _bytes(F.col("key")) + _bytes(F.col("value"))
+    if "headers" in rows.columns:
+        each = F.transform("headers", lambda header: _bytes(header["key"]) + _bytes(header["value"]))
+        size += F.aggregate(each, F.lit(0), lambda total, number: total + number)
+    conditions = [(size > limits.record_bytes, "TOO_LARGE")]
+    if limits.keys_required:
+        conditions.append((F.col("key").isNull(), "NULL_KEY"))
+    if not tombstones:
+        conditions.append((F.col("value").isNull(), "NULL_VALUE"))
+    if "timestamp" in rows.columns:
+        conditions.append((F.col("timestamp").isNull() | has_microseconds(F.col("timestamp")), "BAD_TIMESTAMP"))
+    return F.coalesce(*(F.when(fails, F.lit(code)) for fails, code in conditions))
+
+
+def bad_row(reason: "Column", number: str | None) -> "Column":
+    """Return a record that cannot be appended as a JSON object, with the number of its row if a column has it."""
+    numbers = [] if number is None else [(F.col(number) + 1).alias("row")]
+    return F.to_json(F.struct(*numbers, reason.alias("code"), F.col(SOURCE).alias("text")))
+
+
+def write_bad_rows(bad: "DataFrame", files: Sequence[InputFile], file: str) -> int:
+    """Write the bad rows to a file as lines of JSON, before the load appends the others. Return their number.
+
+    Args:
+        bad: the rows, with the column `BAD`, and with the column `FILE` unless they are from a query
+        files: the files of the input
+        file: the file, which an earlier content does not survive
+
+    Raises:
+        UsageError: if the file cannot be written
+    """
+    lines = []
+    for row in bad.toLocalIterator():
+        path = {"file": files[row[FILE]].path} if FILE in bad.columns else {}
+        lines.append(json.dumps({**path, **json.loads(row[BAD])}) + "\n")
+    try:
+        report_file.put(file, "".join(lines))
+    except OSError as error:
+        raise UsageError(f"--bad-rows: the file cannot be written: {error}. Nothing was appended.") from error
+    return len(lines)
+
+
+def _bytes(column: "Column") -> "Column":
+    return F.coalesce(F.octet_length(column), F.lit(0))
