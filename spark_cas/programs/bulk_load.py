@@ -25,7 +25,7 @@ from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.plan_json import completion_from_json
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.placing import placement_on, recorded_partitioner
-from spark_cas.log.load.planning import fresh_job_name, require_same_kind
+from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.log.open import is_named, open_log
 from spark_cas.log.write_line import log_write
 from spark_cas.options import report_file
@@ -43,6 +43,7 @@ from spark_cas.programs.load_report import (
     complete_rows,
     failed_report,
     rows_now,
+    rows_of_same_kind,
 )
 from spark_cas.programs.program import (
     StartSession,
@@ -256,7 +257,7 @@ class LoadRun:
         if self._request.job is None:
             print_line(self._console, _unnamed_job_text(write), "yellow")
         with open_log(write.spec) as log:
-            rows = None if write.job is None else _rows_of_same_kind(log, write, write.job)
+            rows = None if write.job is None else rows_of_same_kind(log, write, write.job)
             notes = _preflight_notes(log, write) if rows is None else ()
         for note in notes:
             print_line(self._console, f"note: {note}", "yellow")
@@ -460,28 +461,6 @@ def _unnamed_job_text(write: WriteRequest) -> str:
     if write.job is None:
         return f"no --job was given, and idempotence is {write.idempotence}: a rerun appends all rows again"
     return f"no --job was given: this load is job {write.job!r}, and a rerun resumes it only with that --job"
-
-
-def _rows_of_same_kind(log: Backend, write: WriteRequest, job: str) -> JobRows | None:
-    """Return the rows of a job that an earlier run completed; None if it is not complete.
-
-    Raises:
-        JobMismatchError: if the job was planned as another kind of write
-        TruncatedError: if the job was planned on another log
-    """
-    rows = complete_rows(log, job)
-    plan = None if rows is None else log.plan(job)
-    if plan is not None:
-        require_same_kind(
-            log,
-            plan,
-            stream=write.batch_id is not None,
-            compare=write.compare,
-            round_of=write.round_of,
-            whole=write.whole,
-            partitioner=write.partitioner,
-        )
-    return rows
 
 
 def _preflight_notes(log: Backend, write: WriteRequest) -> tuple[str, ...]:

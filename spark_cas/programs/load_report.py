@@ -14,9 +14,10 @@ from spark_cas.core.plan import PartitionResult, Progress
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_since
 from spark_cas.log.load.after_expansion import plan_now
-from spark_cas.log.load.planning import job_results, require_same_log
+from spark_cas.log.load.planning import job_results, require_same_kind, require_same_log
 from spark_cas.log.load.removed_rows import removed_rows
 from spark_cas.log.open import AnySpec, open_log, with_short_timeout
+from spark_cas.options.request import WriteRequest
 from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of
 from spark_cas.programs.load_progress import READ_TIMEOUT_MS, Sample
 
@@ -303,3 +304,25 @@ def complete_rows(log: Backend, job: str) -> JobRows | None:
     require_same_log(job, completion.log_id, layout)
     removed = removed_rows(log, [each.progress for each in completion.partitions])
     return JobRows(completion.partitions, plan.earlier_rows if plan else 0, complete=True, removed=removed)
+
+
+def rows_of_same_kind(log: Backend, write: WriteRequest, job: str) -> JobRows | None:
+    """Return the rows of a job that an earlier run completed; None if it is not complete.
+
+    Raises:
+        JobMismatchError: if the job was planned as another kind of write
+        TruncatedError: if the job was planned on another log
+    """
+    rows = complete_rows(log, job)
+    plan = None if rows is None else log.plan(job)
+    if plan is not None:
+        require_same_kind(
+            log,
+            plan,
+            stream=write.batch_id is not None,
+            compare=write.compare,
+            round_of=write.round_of,
+            whole=write.whole,
+            partitioner=write.partitioner,
+        )
+    return rows
