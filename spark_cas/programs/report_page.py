@@ -146,10 +146,10 @@ def _partitions(report: LoadReport) -> str:
             f'<td class="wide">{progress.base_offset:,} to {progress.end_offset:,}'
             f"{_small(start, share, 'routing')}</td>"
             f"<td>{progress.chunks:,}</td><td>{_number(appends.attempts)}</td>"
-            f"<td>{_number(appends.aborted_rows)}</td><td>{_number(each.resolved)}</td></tr>"
+            f"<td>{_number(appends.aborted_rows)}</td></tr>"
         )
 
-    names = ("partition", "rows", "offsets", "chunks", "attempts", "aborted rows", "lost responses")
+    names = ("partition", "rows", "offsets", "chunks", "attempts", "aborted rows")
     head = "".join(f"<th>{name}</th>" for name in names)
     body = "".join(map(row, results))
     return f'<div class="scroll" tabindex="0"><table><tr>{head}</tr>{body}</table></div>'
