@@ -77,7 +77,7 @@ def server():
         yield server
 
 
-@pytest.fixture(params=["classic", "connect"])
+@pytest.fixture(params=["classic", pytest.param("connect", marks=pytest.mark.full)])
 def lines(request, tmp_path, server):
     """The lines of each write on stderr."""
     quiet = f"--driver-java-options -Dlog4j2.configurationFile=file:{QUIET} pyspark-shell"
