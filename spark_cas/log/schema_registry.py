@@ -73,7 +73,11 @@ def checked_settings(settings: Settings) -> dict[str, Any]:
     # The client has no timeout by default.
     result.setdefault("timeout", timing.current().longest_request)
     result |= {name: int(result[name]) for name in _NUMBERS if str(result.get(name)).isdecimal()}  # from text
-    for each in map(urlsplit, str(result.get("url", "")).split(",")):
+    try:
+        urls = [*map(urlsplit, str(result.get("url", "")).split(","))]
+    except ValueError:
+        raise OptionError("the URL of the schema registry is not valid. Expected https://host:port.") from None
+    for each in urls:
         if each.username is not None:
             raise OptionError(
                 "the URL of the schema registry has a user. Set basic.auth.user.info to a reference, env:NAME or "

@@ -5,7 +5,6 @@ write to those that the file or the Pushgateway already has. The libraries load 
 target.
 """
 
-import fcntl
 import logging
 import os
 import re
@@ -119,6 +118,8 @@ def _write(path: Path, measurements: Iterable[Measurement]) -> None:
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
     """Hold a lock in the block, against other processes that update the same metrics."""
+    import fcntl  # Windows lacks it
+
     wait = Wait(_seconds(), "waiting for the lock of the metrics file")
     with file.open("w") as lock:
         while True:
@@ -141,11 +142,14 @@ def _push(url: str, measurements: Sequence[Measurement]) -> None:
     group = _shared_labels(measurements)
     with urlopen(f"{url.rstrip('/')}/metrics", timeout=_seconds()) as answer:  # noqa: S310 - the option has checked the scheme
         existing = list(text_string_to_metric_families(answer.read().decode()))
+    own = {f"spark_cas_{each.name.replace('.', '_')}" for each in measurements}
+    # Other groups may have the same labels and more. A Pushgateway rejects a series that is in two groups.
+    existing = [family for family in existing if family.name in own]
     for family in existing:
         family.samples = [each for each in family.samples if group.items() <= each.labels.items()]
         for each in family.samples:
             each.labels.pop("instance", None)  # the Pushgateway adds an empty one
-    families = _updated((each for each in existing if each.name.startswith("spark_cas_")), measurements)
+    families = _updated(existing, measurements)
     key = {name: value for name, value in group.items() if name != "job"}
     pushadd_to_gateway(url, group.get("job", "spark_cas"), _Families(families), key, _seconds())
 

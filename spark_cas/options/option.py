@@ -166,13 +166,17 @@ METRICS_FILE = "file"
 
 def metrics_target(text: str) -> str:
     """Parse ``otel``, ``file:/path/name.prom`` or the URL of a Pushgateway."""
+    expected = "otel, file:/folder/name.prom, or the URL of a Pushgateway without a user and password"
     result = text.strip()
-    parts = urlsplit(result)
+    try:
+        parts = urlsplit(result)
+    except ValueError:
+        raise ValueError(expected) from None  # its text has a part of the URL
     is_path = parts.path.startswith("/") and parts.path.endswith(".prom")
     is_file = parts.scheme == METRICS_FILE and is_path and not (parts.netloc or parts.query or parts.fragment)
     is_server = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
     if result != OTEL and not is_file and not is_server:
-        raise ValueError("otel, file:/folder/name.prom, or the URL of a Pushgateway without a user and password")
+        raise ValueError(expected)
     return result
 
 

@@ -324,6 +324,9 @@ def _format_of(arguments: argparse.Namespace) -> str:
         result = arguments.format or _format_by_suffix(arguments.input)
     elif arguments.format or arguments.schema or arguments.read_option:
         raise UsageError("--format, --schema and --read-option describe files: remove them, or remove --query")
+    elif arguments.bad_rows is not None:
+        # The query runs twice, and its rows may change in between.
+        raise UsageError("--bad-rows is for files: remove it, or write the rows of the query to files first")
     else:
         result = _QUERY
     is_whole_row = arguments.value_json or arguments.value_avro is not None

@@ -88,7 +88,7 @@ def write_bad_rows(bad: "DataFrame", files: Sequence[InputFile], file: str) -> i
     Args:
         bad: the rows, with the column `BAD`, and with the column `FILE` unless they are from a query
         files: the files of the input
-        file: the file, which an earlier content does not survive
+        file: the file; its content is replaced
 
     Raises:
         UsageError: if the file cannot be written

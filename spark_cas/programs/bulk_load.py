@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 exit codes: 0 complete, by this or an earlier run; 1 failed, run it again; 2 usage; 3 rejected by a condition;
-4 the input changed; 5 the job has other rows than its files. With 8 the log is damaged or its store is
-unsafe, and with 9 a right is missing. With 130 it was interrupted, and the same command resumes.
+4 the input changed; 5 the job has other rows than its files. With 6 the log is damaged or its store is
+unsafe, and with 7 a right is missing. With 130 it was interrupted, and the same command resumes.
 A load that is not exactly once (option idempotence) does not resume: a rerun appends all rows again.
 The last line on stdout is the result as JSON.
 """
@@ -97,6 +97,9 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
         parser.error("--report: the file cannot be written. Name a file in an existing, writable folder.")
     if arguments.bad_rows is not None and not report_file.may_be_put(arguments.bad_rows):
         parser.error("--bad-rows: the file cannot be written. Name a file in an existing, writable folder.")
+    files = [Path(each).resolve() for each in (arguments.bad_rows, arguments.report) if each is not None]
+    if len(set(files)) < len(files):
+        parser.error("--bad-rows and --report name the same file. Name two files.")
     try:
         arguments.request = _request_of(arguments)
     except UsageError as error:
@@ -390,11 +393,13 @@ class LoadRun:
         # Otherwise Spark finds the data source only if the first python3 on PATH has this package.
         register(spark, ConditionalLogSource)
         with pinned_settings(spark, input_settings(spark, request, source.files)):
-            self._footer_rows = rows_in_footers(spark, request, source.files)
+            bad = None
             if request.bad_rows is None:
                 rows, order = ordered_rows(spark, request, source.files)
             else:
                 rows, order, bad = separated_rows(spark, request, source.files, row_limits(write))
+            self._footer_rows = rows_in_footers(spark, request, source.files)
+            if bad is not None and request.bad_rows is not None:
                 self.bad_rows = write_bad_rows(bad, source.files, request.bad_rows)
             known = None if self.bad_rows else self._footer_rows
             is_empty = not has_rows(spark, request, [] if self.bad_rows else source.files, rows, known)

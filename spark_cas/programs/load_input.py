@@ -25,7 +25,7 @@ from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.parts import BAD, POSITION, POSITION_COLUMNS, UTF_8, encoding_name, keeps_line_ends
 from spark_cas.programs.input.read_options import ReadOptions
-from spark_cas.programs.input.row_json import row_json
+from spark_cas.programs.input.row_json import JSON_OPTIONS, row_json
 from spark_cas.programs.input.session_settings import pinned_settings
 from spark_cas.programs.input.text_files import first_lines, text_rows, whole_file_settings
 from spark_cas.programs.input.whole_files import binary_rows, checked_files, require_complete
@@ -119,7 +119,7 @@ def _source_text(frame: "DataFrame", positions: Sequence[str]) -> "Column":
     if DOCUMENT in frame.columns:
         return F.col(DOCUMENT).cast("string")
     columns = [F.col(quoted(each)) for each in frame.columns if each not in positions]
-    return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
+    return F.to_json(F.struct(*columns), dict(JSON_OPTIONS))
 
 
 def _order_of(request: LoadRequest, positions: Sequence[str]) -> "list[Column]":

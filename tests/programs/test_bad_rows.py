@@ -91,7 +91,7 @@ def test_records_that_the_log_does_not_accept(load, tmp_path, bad):
     assert (code, report["rows"], report["bad_rows"], report["input"]["rows"]) == (0, 2, 4, 6)
     codes = [(each["row"], each["code"]) for each in listed(bad)]
     assert codes == [(2, "NULL_VALUE"), (4, "TOO_LARGE"), (5, "BAD_TIMESTAMP"), (6, "BAD_TIMESTAMP")]
-    assert json.loads(listed(bad)[0]["text"]) == {"k": "k", "v": None, "t": "1970-01-01T00:00:00.001Z"}
+    assert json.loads(listed(bad)[0]["text"]) == {"k": "k", "v": None, "t": "1970-01-01T00:00:00.001000Z"}
     assert [len(each) for each in values(load.log)] == [4, most - 32 - 1 - 6]
 
 
@@ -104,14 +104,29 @@ def test_dates_with_a_pattern(load, tmp_path, bad):
     assert [json.loads(each)["day"] for each in values(load.log)] == ["2024-07-31", "2024-08-02"]
 
 
-def test_query_and_tombstones(load, bad):
-    query = "SELECT 'k' AS k, IF(id = 3, NULL, string(id)) AS v FROM range(5)"
-    command = ("--query", query, "--key", "k", "--value", "v", *OPTIONS, "--bad-rows", str(bad))
+def test_tombstones(load, tmp_path, bad):
+    (tmp_path / "a.csv").write_text("k,v\nk,0\nk,1\nk,2\nk,\nk,4\n")
+    command = ("--input", str(tmp_path / "a.csv"), "--key", "k", "--value", "v", *OPTIONS, "--bad-rows", str(bad))
     code, report, _ = load(*command, "--tombstones")
     assert (code, report["rows"], report["bad_rows"], bad.read_text()) == (0, 5, 0, "")
     code, report, _ = load(*command[:-4], "--job", "load-2", "--bad-rows", str(bad))
     assert (code, report["rows"], report["bad_rows"]) == (0, 4, 1)
-    assert listed(bad) == [{"code": "NULL_VALUE", "text": '{"k":"k","v":null}'}]
+    (row,) = listed(bad)
+    assert (row["code"], row["text"]) == ("NULL_VALUE", '{"k":"k","v":null}')
+
+
+def test_query_is_rejected(load, bad):
+    """A query runs once to find bad rows and once to append, and its rows may change in between."""
+    with pytest.raises(SystemExit) as exit_code:
+        load("--query", "SELECT 'v' AS v", "--value", "v", *OPTIONS, "--bad-rows", str(bad))
+    assert exit_code.value.code == 2
+
+
+def test_report_does_not_replace_the_bad_rows(load, tmp_path, bad):
+    command = ("--input", "a.json", "--value-json", *OPTIONS, "--bad-rows", str(bad))
+    with pytest.raises(SystemExit) as exit_code:
+        load(*command, "--report", str(tmp_path / "." / bad.name))
+    assert exit_code.value.code == 2
 
 
 def test_only_bad_rows_are_no_input(load, tmp_path, bad):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 _TIMESTAMP_NTZ = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
-_OPTIONS: Mapping[str, str] = MappingProxyType(
+JSON_OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "dateFormat": "yyyy-MM-dd",
         "ignoreNullFields": "false",
@@ -71,7 +71,7 @@ def row_json(frame: "DataFrame", without: Collection[str] = ()) -> "Column":
     fields = [each for each in frame.schema.fields if each.name not in without]
     _require_distinct(fields, "")
     columns = [(each.name, each.dataType, F.col(quoted(each.name))) for each in fields]
-    rows = F.to_json(F.struct(*(_form(*each).alias(each[0]) for each in columns)), dict(_OPTIONS))
+    rows = F.to_json(F.struct(*(_form(*each).alias(each[0]) for each in columns)), dict(JSON_OPTIONS))
     checked = None
     for name, kind, column in columns:
         for problem, check in _CHECKS.items():

@@ -173,6 +173,8 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
             try:
                 seconds = 4 * timing.current().best_effort
                 self._selected().log(topic).commit_to_group(group, log.offsets, seconds)
+            except LogNotFoundError:
+                continue  # the topic was deleted
             except ConditionalLogError as error:
                 if not self._failed_commit:
                     _LOG.warning("option commitGroup: %s The query continues.", error.message)
