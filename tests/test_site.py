@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 import spark_cas
-from spark_cas import schema_registry
+from spark_cas import metrics, schema_registry
 from tests.executables import executable
 from tests.pages import ROOT
 
@@ -157,4 +157,4 @@ def test_a_page_fits_the_window(site, browser, viewport, scheme):
 
 def test_the_reference_has_every_public_name(folder):
     headings = re.findall(r'<h3 id="[\w.]+\.(\w+)" class="doc doc-heading">', (folder / "api.html").read_text())
-    assert sorted(headings) == sorted([*spark_cas.__all__, *schema_registry.__all__])
+    assert sorted(headings) == sorted([*spark_cas.__all__, *schema_registry.__all__, *metrics.__all__])
