@@ -1,7 +1,9 @@
 """Avro records in the wire formats of a Confluent Schema Registry, as columns of a DataFrame."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -10,14 +12,16 @@ import pyarrow as pa
 from spark_cas.core.errors import ConditionalLogError, SchemaError, UnreadableRecordError
 from spark_cas.core.pyspark_missing import require_pyspark
 from spark_cas.log.schema_registry import (
+    EncodedRecord,
     RegisteredSchema,
     SchemaId,
     SchemaRegistry,
     Settings,
     at_place,
     avro_bytes,
-    checked_settings,
-    parsed_avro,
+    check_settings,
+    parse_avro,
+    read_avro,
 )
 
 with require_pyspark():
@@ -43,6 +47,7 @@ _WIDER: Mapping[type, tuple[type, ...]] = {
 }
 """The types of Spark whose values another type represents exactly."""
 _Convert = Callable[[Any], Any]
+_Read = Callable[[BytesIO], Any]
 
 
 def latest(subject: str, *, registry: Settings) -> RegisteredSchema:
@@ -95,30 +100,36 @@ def decode(df: "DataFrame", column: str = "value", *, subject: str, registry: Se
         SchemaError: The registry has no such schema, or Spark has no type for it.
         ConditionalLogError: The settings are wrong, or the registry cannot be read.
     """
-    settings = checked_settings(registry)
+    settings = check_settings(registry)
     schema, spark_type = _schema_of(subject, settings)
     kind, text = arrow_type(spark_type), str(schema.schema.schema_str)
 
     def read(batch: pa.RecordBatch) -> pa.Array:
         client = _worker_client(settings)
         named: dict[str, Any] = {}
-        reader = parsed_avro(text, subject, named)
+        reader = parse_avro(text, subject, named)
         convert = _converter(reader, _DECODED, named)
+        exact: dict[str, _Read] = {}
 
-        def decoded(row: int) -> pa.Scalar:
+        def decode_row(row: int) -> pa.Scalar:
             data = batch[column][row].as_py()
             if data is None:
                 return pa.scalar(None, kind)
             headers = batch["headers"][row].as_py() if "headers" in batch.schema.names else None
             pairs = [(each["key"], each["value"]) for each in headers or ()]
-            value = client.decoded(data, pairs, is_key=column == "key", reader=reader)
+            record = client.record_of(data, pairs, is_key=column == "key")
+            if record.text not in exact:
+                exact[record.text] = _exact_reader(record)
+            value = record.read(exact[record.text])
+            if record.text != text:
+                value = record.read(lambda payload: read_avro(payload, record.schema, reader))
             try:
-                return pa.scalar(convert(value), kind)
+                return pa.scalar(value if record.text == text else convert(value), kind)
             except (ValueError, TypeError, pa.ArrowException) as error:
                 problem = f"Spark cannot represent a record in the types of subject {subject!r}: {error}."
                 raise UnreadableRecordError(problem) from error
 
-        return pa.array(_each(batch, decoded), kind)
+        return pa.array(_each(batch, decode_row), kind)
 
     return _mapped(df, column, spark_type, read)
 
@@ -155,7 +166,7 @@ def encode(
 
     def write(batch: pa.RecordBatch) -> pa.Array:
         named: dict[str, Any] = {}
-        parsed = parsed_avro(text, subject, named)
+        parsed = parse_avro(text, subject, named)
         convert = _converter(parsed, _ENCODED, named)
 
         def encoded(row: int) -> bytes | None:
@@ -179,6 +190,20 @@ def _schema_of(subject: str, settings: Settings) -> tuple[RegisteredSchema, T.Da
         return schema, parse_type(str(schema.schema.schema_str), f"subject {subject}").spark
     except UsageError as error:
         raise SchemaError(str(error)) from error
+
+
+def _exact_reader(record: EncodedRecord) -> _Read:
+    """Return a function that reads data in the schema of a record, as `pyarrow.array` takes it.
+
+    It rejects the invalid data that fastavro would change, such as a map that has a key twice, or a decimal that has
+    more digits than its type.
+    """
+    try:
+        kind = parse_type(record.text, record.label)
+    except UsageError as error:
+        raise UnreadableRecordError(str(error)) from error
+    raw = parse_avro(json.dumps(kind.raw), record.label, {})
+    return lambda payload: kind.convert(read_avro(payload, raw))
 
 
 _clients: dict[str, SchemaRegistry] = {}

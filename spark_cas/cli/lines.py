@@ -95,21 +95,25 @@ def as_json(record: Record, *, is_json: bool = False) -> str:
     headers = None
     if record.headers is not None:
         headers = [{"key": name, "value": json_of(value)} for name, value in record.headers]
-    return json_line(
-        {
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp_ms": record.timestamp_ms,
-            "key": json_of(record.key),
-            "value": json.loads(record.value) if is_json and record.value is not None else json_of(record.value),
-            "headers": headers,
-        }
-    )
+    value = record.value.decode() if is_json and record.value is not None else json_line(json_of(record.value))
+    fields = {
+        "partition": json_line(record.partition),
+        "offset": json_line(record.offset),
+        "timestamp_ms": json_line(record.timestamp_ms),
+        "key": json_line(json_of(record.key)),
+        "value": value,
+        "headers": json_line(headers),
+    }
+    return "{" + ", ".join(f'"{name}": {text}' for name, text in fields.items()) + "}"
 
 
 def json_line(value: object) -> str:
     """Return a value as one line of JSON. Letters of all languages stay as they are."""
-    text = json.dumps(value, ensure_ascii=False)
+    return one_line(json.dumps(value, ensure_ascii=False))
+
+
+def one_line(text: str) -> str:
+    """Return a text of JSON without characters that end a line or control a terminal."""
     return _UNSAFE.sub(lambda each: f"\\u{ord(each[0]):04x}", text)
 
 

@@ -2,15 +2,15 @@
 
 import argparse
 import base64
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, time
 from math import isfinite
 
-from spark_cas.cli.lines import Record, json_line
+from spark_cas.cli.lines import Record, json_line, one_line
 from spark_cas.core.errors import UnreadableRecordError
 from spark_cas.programs.arguments import registry_settings
+from spark_cas.programs.input.json_documents import compact, parse_line
 
 Decode = Callable[[Record], Record]
 
@@ -40,7 +40,7 @@ def _avro_decoder(settings: dict[str, str]) -> Decode:
         if record.value is None:
             return record
         try:
-            value = registry.decoded(record.value, record.headers or ())
+            value = registry.decode(record.value, record.headers or ())
         except ConditionalLogError as error:
             raise at_place(error, record.partition, record.offset) from error
         return replace(record, value=json_line(_plain(value)).encode())
@@ -64,25 +64,16 @@ def _plain(value: object) -> object:
     return value if isinstance(value, float) and isfinite(value) else str(value)
 
 
-def _number(text: str) -> float | str:
-    """Return the number of a JSON text; the text itself if it is too large."""
-    return number if isfinite(number := float(text)) else text
-
-
 def _json_value(record: Record) -> Record:
     if record.value is None:
         return record
     try:
-        value = json.loads(record.value, parse_constant=_no_constant, parse_float=_number)
-    except (ValueError, RecursionError) as error:
+        value = parse_line(record.value.decode().strip())
+    except ValueError as error:
         raise UnreadableRecordError(
             f"partition {record.partition}, offset {record.offset}: the value is not JSON. Read it with "
             f"--value-format text, or start after the record.",
             partition=record.partition,
             offset=record.offset,
         ) from error
-    return replace(record, value=json_line(value).encode())
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(name)
+    return replace(record, value=one_line(compact(value)).encode())

@@ -65,5 +65,5 @@ class Tally:
         return Tally(self.bytes + records.nbytes, self.chunks + 1, self.retries + appended.attempts - 1)
 
     def restarted(self) -> "Tally":
-        """Return the tally at the begin of another transaction, with the chunks of the aborted one as retries."""
+        """Return the tally at the start of another transaction, with the chunks of the aborted one as retries."""
         return Tally(retries=self.retries + self.chunks)

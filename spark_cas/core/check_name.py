@@ -5,7 +5,7 @@ import re
 from spark_cas.core.errors import OptionError
 
 FRESH_JOB = "job-"
-"""The begin of the name of a job without one."""
+"""Prefix of the generated name of a job without one."""
 LONGEST_NAME = 200
 _NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
 

@@ -4,10 +4,11 @@ import logging
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from threading import Thread
 
 from spark_cas.log import timing
 
@@ -46,6 +47,30 @@ def within(seconds: float, *, extensible: bool = False) -> Iterator[None]:
         yield
     finally:
         _deadline.reset(token)
+
+
+def call_within(seconds: float, call: Callable[[], None]) -> None:
+    """Call a function of a library that has no deadline, in another thread.
+
+    Raises:
+        TimeoutError: The call has not ended. It continues, and its result is ignored.
+        Exception: The error of the call.
+    """
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            errors.append(error)
+
+    thread = Thread(target=run, name="spark_cas-call", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError
+    if errors:
+        raise errors[0]
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any, TypeVar
@@ -49,8 +50,8 @@ __all__ = [
     "Settings",
     "at_place",
     "avro_bytes",
-    "checked_settings",
-    "parsed_avro",
+    "check_settings",
+    "parse_avro",
 ]
 
 Settings = str | Mapping[str, Any]
@@ -64,7 +65,7 @@ _Result = TypeVar("_Result")
 _Error = TypeVar("_Error", bound=ConditionalLogError)
 
 
-def checked_settings(settings: Settings) -> dict[str, Any]:
+def check_settings(settings: Settings) -> dict[str, Any]:
     """Return the settings of a client, with references in place of secrets.
 
     Raises OptionError if a secret is in the URL, or would be sent unencrypted to another machine.
@@ -99,7 +100,7 @@ class SchemaRegistry:
     """A client of a registry, which keeps the schemas that it has read. Raises OptionError for wrong settings."""
 
     def __init__(self, settings: Settings) -> None:
-        values = checked_settings(settings)
+        values = check_settings(settings)
         values |= {name: resolved(name, values[name]) for name in _RESOLVED if isinstance(values.get(name), str)}
         try:
             self._client = SchemaRegistryClient(values)
@@ -109,39 +110,32 @@ class SchemaRegistry:
                 f"the schema registry has an unknown or wrong setting: {', '.join(wrong)} ({type(error).__name__}). "
                 f"Use the settings of confluent-kafka's SchemaRegistryClient."
             ) from None
-        self._parsed: dict[int | UUID, Any] = {}
+        self._schemas: dict[int | UUID, tuple[str, Any]] = {}
 
     def schema_of(self, subject: str) -> RegisteredSchema:
         """Return the latest Avro schema of a subject, or that of a version: ``SUBJECT@3``.
 
-        Raises SchemaError if there is none, and the errors of a registry that cannot be read as `decoded`.
+        Raises SchemaError if there is none, and the errors of a registry that cannot be read as `record_of`.
         """
         match = _VERSION.fullmatch(subject)
         arguments: tuple[Any, ...] = (match["subject"], int(match["version"])) if match else (subject,)
         label = f"the schema of subject {subject!r}"
-        result = _requested(label, SchemaError, lambda: self._client.get_version(*arguments))
+        result = _request(label, SchemaError, lambda: self._client.get_version(*arguments))
         _avro_text(result.schema, label, SchemaError)
         return result
 
-    def decoded(
-        self,
-        data: bytes,
-        headers: Iterable[tuple[str, bytes | None]],
-        *,
-        is_key: bool = False,
-        reader: Any = None,  # noqa: ANN401 - as fastavro
-    ) -> Any:  # noqa: ANN401 - the schema decides
-        """Decode a key or value.
+    def record_of(
+        self, data: bytes, headers: Iterable[tuple[str, bytes | None]], *, is_key: bool = False
+    ) -> "EncodedRecord":
+        """Read the schema of a key or value.
 
         Args:
-            data: The key or the value.
+            data: The key or value.
             headers: The headers of the record.
             is_key: Whether the data is the key.
-            reader: The schema of the result, as fastavro has parsed it; None for the schema of the record.
 
         Raises:
-            UnreadableRecordError: The data is in neither wire format, or does not match its schema, or the registry
-                does not have the schema.
+            UnreadableRecordError: The data is in neither wire format, or the registry does not have the schema.
             AccessDeniedError: The registry rejected the login.
             StorageError: The registry cannot be reached, or failed.
         """
@@ -156,35 +150,78 @@ class SchemaRegistry:
                 f"its headers, or start after the record."
             ) from error
         key: Any = schema_id.guid if schema_id.id is None else schema_id.id
-        writer = self._writer_schema(key)
+        return EncodedRecord(context.field, f"schema {key}", payload.read(), *self._writer_schema(key))
+
+    def decode(
+        self,
+        data: bytes,
+        headers: Iterable[tuple[str, bytes | None]],
+        *,
+        is_key: bool = False,
+        reader: Any = None,  # noqa: ANN401 - as fastavro
+    ) -> Any:  # noqa: ANN401 - the schema decides
+        """Return a value in the types of a reader's schema, by default of its own one.
+
+        Raises as `record_of` and `EncodedRecord.read`.
+        """
+        record = self.record_of(data, headers, is_key=is_key)
+        return record.read(lambda payload: read_avro(payload, record.schema, reader))
+
+    def _writer_schema(self, key: int | UUID) -> tuple[str, Any]:
+        """Return a schema as text, and as fastavro needs it."""
+        if key not in self._schemas:
+            label = f"schema {key}"
+            if isinstance(key, int):
+                schema = _request(label, UnreadableRecordError, lambda: self._client.get_schema(key))
+            else:
+                schema = _request(label, UnreadableRecordError, lambda: self._client.get_schema_by_guid(str(key)))
+            text = _avro_text(schema, label, UnreadableRecordError)
+            self._schemas[key] = text, parse_avro(text, label, {})
+        return self._schemas[key]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRecord:
+    """The Avro data of a key or value, and its schema."""
+
+    field: str
+    label: str
+    """The name of the schema for errors."""
+    payload: bytes
+    text: str
+    """The schema as text."""
+    schema: Any
+    """The schema as fastavro needs it."""
+
+    def read(self, read: Callable[[BytesIO], _Result]) -> _Result:
+        """Return the result of a function that reads the payload.
+
+        Raises UnreadableRecordError if the function raises an error, or does not read all bytes.
+        """
+        content = BytesIO(self.payload)
         try:
-            value = schemaless_reader(payload, writer, reader)
-            if payload.read(1):
+            result = read(content)
+            if content.read(1):
                 raise ValueError("bytes follow the value")  # noqa: TRY301 - as if fastavro had checked it
         except Exception as error:  # fastavro raises exceptions of many types
             raise UnreadableRecordError(
-                f"the {context.field} does not match its schema {key}, or that schema does not fit the requested one "
+                f"the {self.field} does not match its {self.label}, or that schema does not fit the requested one "
                 f"({type(error).__name__}: {error}). Read with a compatible schema, or start after the record."
             ) from error
-        return value
-
-    def _writer_schema(self, key: int | UUID) -> Any:  # noqa: ANN401 - as fastavro
-        if key not in self._parsed:
-            label = f"schema {key}"
-            if isinstance(key, int):
-                schema = _requested(label, UnreadableRecordError, lambda: self._client.get_schema(key))
-            else:
-                schema = _requested(label, UnreadableRecordError, lambda: self._client.get_schema_by_guid(str(key)))
-            self._parsed[key] = parsed_avro(_avro_text(schema, label, UnreadableRecordError), label, {})
-        return self._parsed[key]
+        return result
 
 
-def parsed_avro(text: str, name: str, named: dict[str, Any]) -> Any:  # noqa: ANN401 - as fastavro
+def parse_avro(text: str, name: str, named: dict[str, Any]) -> Any:  # noqa: ANN401 - as fastavro
     """Return a schema as fastavro needs it, and add its named types to ``named``. Raises SchemaError."""
     try:
         return parse_schema(json.loads(text), named_schemas=named)
     except Exception as error:
         raise SchemaError(f"{name} is not a valid Avro schema ({type(error).__name__}).") from error
+
+
+def read_avro(payload: BytesIO, schema: Any, reader: Any = None) -> Any:  # noqa: ANN401 - as fastavro
+    """Return a value in the types of the reader, by default those of its schema. Raises exceptions of many types."""
+    return schemaless_reader(payload, schema, reader)
 
 
 def avro_bytes(value: object, parsed: Any) -> bytes:  # noqa: ANN401 - as fastavro
@@ -203,7 +240,7 @@ def at_place(error: _Error, partition: int | None, offset: int | None) -> _Error
     return error.with_message(message, partition=partition, offset=offset)
 
 
-def _requested(label: str, missing: type[ConditionalLogError], request: Callable[[], _Result]) -> _Result:
+def _request(label: str, missing: type[ConditionalLogError], request: Callable[[], _Result]) -> _Result:
     """Return the reply to a request. Raises ``missing`` if the registry does not have the schema."""
     try:
         return request()

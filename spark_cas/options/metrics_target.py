@@ -6,8 +6,10 @@ target.
 """
 
 import logging
+import math
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from spark_cas.log import timing
-from spark_cas.log.deadline import Wait
+from spark_cas.log.deadline import Wait, call_within
 from spark_cas.options.option import METRICS_FILE, OTEL
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 _TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 
 _LOG = logging.getLogger("spark_cas")
-_failed = set[str]()
-"""The targets of this process that a warning has named."""
+_failed: dict[str, float] = {}
+"""The targets of this process that a warning has named, and the time before which a server is not tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +77,26 @@ def publish(target: str, measurements: Sequence[Measurement]) -> None:
         target: The target, as `spark_cas.options.option.metrics_target` returns it.
         measurements: The measurements. A Pushgateway groups them by the labels that all of them share.
     """
+    if time.monotonic() < _failed.get(target, -math.inf):
+        return
     try:
-        scheme = urlsplit(target).scheme
-        if target == OTEL:
-            _record(measurements)
-        elif scheme == METRICS_FILE:
-            _write(Path(urlsplit(target).path), measurements)
-        else:
-            _push(target, measurements)
+        # The libraries limit each socket operation, but not the whole call.
+        call_within(2 * _seconds(), lambda: _publish(target, measurements))
     except Exception as error:  # noqa: BLE001 - metrics never fail a write
         if target not in _failed:
-            _failed.add(target)
             _LOG.warning("metrics were not published to the target of option metrics: %s", _reason(error))
+        pause = 0 if urlsplit(target).scheme == METRICS_FILE else timing.current().cached_age
+        _failed[target] = time.monotonic() + pause
+
+
+def _publish(target: str, measurements: Sequence[Measurement]) -> None:
+    parts = urlsplit(target)
+    if target == OTEL:
+        _record(measurements)
+    elif parts.scheme == METRICS_FILE:
+        _write(Path(parts.path), measurements)
+    else:
+        _push(target, measurements)
 
 
 def _seconds() -> float:
@@ -140,9 +150,9 @@ def _push(url: str, measurements: Sequence[Measurement]) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
     group = _shared_labels(measurements)
-    with urlopen(f"{url.rstrip('/')}/metrics", timeout=_seconds()) as answer:  # noqa: S310 - the option has checked the scheme
-        existing = list(text_string_to_metric_families(answer.read().decode()))
-    own = {f"spark_cas_{each.name.replace('.', '_')}" for each in measurements}
+    with urlopen(f"{url.rstrip('/')}/metrics", timeout=_seconds()) as response:  # noqa: S310 - the option has checked the scheme
+        existing = list(text_string_to_metric_families(response.read().decode()))
+    own = {_prometheus_name(each.name) for each in measurements}
     # Other groups may have the same labels and more. A Pushgateway rejects a series that is in two groups.
     existing = [family for family in existing if family.name in own]
     for family in existing:
@@ -152,6 +162,10 @@ def _push(url: str, measurements: Sequence[Measurement]) -> None:
     families = _updated(existing, measurements)
     key = {name: value for name, value in group.items() if name != "job"}
     pushadd_to_gateway(url, group.get("job", "spark_cas"), _Families(families), key, _seconds())
+
+
+def _prometheus_name(name: str) -> str:
+    return f"spark_cas_{name.replace('.', '_')}"
 
 
 def _shared_labels(measurements: Sequence[Measurement]) -> dict[str, str]:
@@ -176,7 +190,7 @@ def _updated(existing: "Iterable[Metric]", measurements: Iterable[Measurement]) 
     families = {each.name: each for each in existing}
     for each in measurements:
         kind = METRICS[each.name]
-        name = f"spark_cas_{each.name.replace('.', '_')}"
+        name = _prometheus_name(each.name)
         family = families.setdefault(name, Metric(name, kind.doc, "counter" if kind.adds else "gauge"))
         labels, value = dict(each.labels), each.value
         before = [sample for sample in family.samples if sample.labels == labels]

@@ -404,7 +404,10 @@ class LoadRun:
             known = None if self.bad_rows else self._footer_rows
             is_empty = not has_rows(spark, request, [] if self.bad_rows else source.files, rows, known)
             if is_empty and not request.allow_empty:
-                raise UsageError("the input has no rows. Nothing was appended. Add --allow-empty if this is right.")
+                problem = (
+                    f"all {self.bad_rows} rows of the input are bad" if self.bad_rows else "the input has no rows"
+                )
+                raise UsageError(f"{problem}. Nothing was appended. Add --allow-empty if this is right.")
             routed = routed_rows(rows, order, write, source.list.digest)
             if not verifying and write.job is not None:
                 record_list(write, write.job, source.list)

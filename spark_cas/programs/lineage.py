@@ -12,6 +12,7 @@ from rich.console import Console
 from spark_cas import __version__
 from spark_cas.core.input_list import InputFile
 from spark_cas.log import timing
+from spark_cas.log.deadline import call_within
 from spark_cas.programs.errors import ExitCode
 from spark_cas.programs.input.recorded_list import ListedInput
 from spark_cas.programs.load_report import LoadReport
@@ -97,7 +98,8 @@ class Lineage:
 
     def _try(self, send: Callable[[], None]) -> None:
         try:
-            send()
+            # The client retries for longer than its timeout.
+            call_within(timing.current().longest_request, send)
         except Exception as error:  # noqa: BLE001 - lineage must not fail a load
             self._client = None
             # The text of an error may have the address of the server with a password.

@@ -2,6 +2,7 @@
 
 import fcntl
 import multiprocessing
+import time
 
 import pytest
 from opentelemetry import metrics as opentelemetry
@@ -30,7 +31,7 @@ EXPECTED = {"spark_cas_rows_total": 8, "spark_cas_seconds_total plan": 1, "spark
 
 @pytest.fixture(autouse=True)
 def no_failures(monkeypatch):
-    monkeypatch.setattr(metrics_target, "_failed", set())
+    monkeypatch.setattr(metrics_target, "_failed", {})
 
 
 @pytest.fixture
@@ -155,6 +156,35 @@ def test_error_of_a_pushgateway_is_a_warning(server, caplog, monkeypatch):
     monkeypatch.setattr(server, "text", lambda: "broken {")
     publish(server.url, measured())
     assert len(caplog.records) == 1
+
+
+def test_group_with_fewer_labels_pushes_no_series_of_another(server, caplog):
+    """A query has the label job, and its writes have the same job, a log and a topic."""
+    lag = Measurement("query.maxOffsetsBehindLatest", 7, {"job": LABELS["job"], "topic": "a"})
+    other = Measurement("query.maxOffsetsBehindLatest", 8, {"job": LABELS["job"], "topic": "b"})
+    for _ in range(2):
+        publish(server.url, measured()[:2])
+        publish(server.url, [lag, other])
+    assert caplog.text == ""
+    assert values_in(server.text(), topic="a")["spark_cas_query_maxOffsetsBehindLatest"] == 7
+    assert values_in(server.text(), **LABELS)["spark_cas_rows_total"] == 10
+
+
+def test_server_that_answers_slowly_delays_no_later_write(server, monkeypatch, caplog, set_timing):
+    set_timing(best_effort=0.05)
+    calls: list[None] = []
+
+    def slow():
+        calls.append(None)
+        time.sleep(3)
+        return ""
+
+    monkeypatch.setattr(server, "text", slow)
+    began = time.monotonic()
+    for _ in range(5):
+        publish(server.url, measured())
+    assert time.monotonic() - began < 2
+    assert (len(caplog.records), len(calls)) == (1, 1)
 
 
 def test_missing_library_is_a_warning_that_names_the_extra(tmp_path, caplog, monkeypatch):

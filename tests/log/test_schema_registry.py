@@ -8,7 +8,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from spark_cas.core.errors import AccessDeniedError, OptionError, SchemaError, StorageError, UnreadableRecordError
-from spark_cas.log.schema_registry import SchemaRegistry, at_place, checked_settings, parsed_avro
+from spark_cas.log.schema_registry import SchemaRegistry, at_place, check_settings, parse_avro
 from tests.support.schema_registry import guid_of, registry_double
 
 FLIGHT = {"type": "record", "name": "Flight", "fields": [{"name": "tail", "type": "string"}]}
@@ -34,17 +34,17 @@ def registry(double):
 
 
 def test_both_wire_formats_are_decoded(registry, double):
-    assert registry.decoded(PREFIXED, []) == {"tail": "N1"}
-    assert registry.decoded(PAYLOAD, [("other", b"\1"), ("__value_schema_id", GUID)]) == {"tail": "N1"}
-    assert registry.decoded(PAYLOAD, [("__key_schema_id", GUID)], is_key=True) == {"tail": "N1"}
+    assert registry.decode(PREFIXED, []) == {"tail": "N1"}
+    assert registry.decode(PAYLOAD, [("other", b"\1"), ("__value_schema_id", GUID)]) == {"tail": "N1"}
+    assert registry.decode(PAYLOAD, [("__key_schema_id", GUID)], is_key=True) == {"tail": "N1"}
     # The header has precedence.
     with pytest.raises(UnreadableRecordError):
-        registry.decoded(PREFIXED, [("__value_schema_id", GUID)])
+        registry.decode(PREFIXED, [("__value_schema_id", GUID)])
     assert double.requests == [("GET", "/schemas/ids/1")], "a schema is read once"
 
 
 def test_a_guid_alone_is_enough(registry, double):
-    assert registry.decoded(PAYLOAD, [("__value_schema_id", GUID)]) == {"tail": "N1"}
+    assert registry.decode(PAYLOAD, [("__value_schema_id", GUID)]) == {"tail": "N1"}
     assert double.requests == [("GET", f"/schemas/guids/{guid_of(1)}")]
 
 
@@ -56,7 +56,7 @@ def test_records_of_confluents_serializer_are_decoded(registry, double, in_heade
         context = SerializationContext("flights", MessageField.VALUE, [])
         data = serializer({"tail": "N1", "seats": 90}, context)
     assert len(data) == len(PAYLOAD) + 2 + (0 if in_header else 5)
-    assert registry.decoded(data, context.headers) == {"tail": "N1", "seats": 90}
+    assert registry.decode(data, context.headers) == {"tail": "N1", "seats": 90}
 
 
 def test_an_older_record_has_the_defaults_of_the_requested_schema(registry, double):
@@ -64,8 +64,8 @@ def test_an_older_record_has_the_defaults_of_the_requested_schema(registry, doub
     schema = registry.schema_of("flights-value")
     assert (schema.version, schema.schema_id, schema.guid) == (2, 2, guid_of(2))
     assert registry.schema_of("flights-value@1").schema_id == 1
-    reader = parsed_avro(schema.schema.schema_str, "", {})
-    assert registry.decoded(PREFIXED, [], reader=reader) == {"tail": "N1", "seats": -1}
+    reader = parse_avro(schema.schema.schema_str, "", {})
+    assert registry.decode(PREFIXED, [], reader=reader) == {"tail": "N1", "seats": -1}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_an_older_record_has_the_defaults_of_the_requested_schema(registry, doub
 )
 def test_other_records_are_unreadable(registry, data, headers):
     with pytest.raises(UnreadableRecordError):
-        registry.decoded(data, headers)
+        registry.decode(data, headers)
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def test_other_schemas_are_rejected(registry, double, schema):
     with pytest.raises(SchemaError):
         registry.schema_of("others")
     with pytest.raises(UnreadableRecordError):
-        registry.decoded(number.to_bytes(5, "big") + PAYLOAD, [])
+        registry.decode(number.to_bytes(5, "big") + PAYLOAD, [])
 
 
 def test_the_error_has_the_position_of_the_record(registry):
     with pytest.raises(UnreadableRecordError) as caught:
-        registry.decoded(b"", [])
+        registry.decode(b"", [])
     error = at_place(caught.value, 3, 17)
     assert (error.partition, error.offset) == (3, 17)
     assert "partition 3, offset 17" in error.message
@@ -133,7 +133,7 @@ def test_a_registry_that_does_not_answer_is_an_error_of_storage(double):
     with registry_double() as stopped:
         registry = SchemaRegistry({"url": stopped.url, "max.retries": 0})
     with pytest.raises(StorageError) as caught:
-        registry.decoded(PREFIXED, [])
+        registry.decode(PREFIXED, [])
     assert type(caught.value) is StorageError
 
 
@@ -143,7 +143,7 @@ def test_a_login_is_a_reference_that_the_client_resolves(monkeypatch):
         settings = {"url": double.url, "basic.auth.user.info": "env:REGISTRY_LOGIN", "max.retries": "0"}
         with pytest.raises(OptionError, match="REGISTRY_LOGIN"):
             SchemaRegistry(settings)
-        assert CANARY not in str(checked_settings(settings))
+        assert CANARY not in str(check_settings(settings))
         monkeypatch.setenv("REGISTRY_LOGIN", f"loader:{CANARY}")
         assert SchemaRegistry(settings).schema_of("flights-value").schema_id == 1
         monkeypatch.setenv("REGISTRY_LOGIN", "loader:other")

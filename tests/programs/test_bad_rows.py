@@ -134,6 +134,8 @@ def test_only_bad_rows_are_no_input(load, tmp_path, bad):
     command = ("--input", str(tmp_path / "a.json"), "--value-json", *OPTIONS, "--bad-rows", str(bad))
     code, report, _ = load(*command)
     assert (code, report["error"], len(listed(bad))) == (2, "UsageError", 2)
+    code, report, _ = load(*command, "--allow-empty")
+    assert (code, report["rows"], report["bad_rows"]) == (0, 0, 2)
 
 
 def test_file_that_cannot_be_written_is_a_usage_error(load, tmp_path):

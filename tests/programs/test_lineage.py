@@ -2,14 +2,20 @@
 
 import json
 import os
+import socket
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
 from threading import Thread
 from typing import ClassVar
 
 import pytest
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+from rich.console import Console
 
-from spark_cas.programs.lineage import dataset_of
+from spark_cas.programs.errors import ExitCode
+from spark_cas.programs.lineage import Lineage, dataset_of
+from spark_cas.programs.load_report import LoadReport
 
 TO_LOG = ("--value", "value", "--partitions", "1", "--job", "load-1")
 
@@ -99,6 +105,22 @@ def test_lineage_server_that_fails_does_not_fail_a_load(load, receiver, file, mo
     assert told.count("was not sent") == 1
     assert "hunter2" not in told
     assert len(receiver.events) == is_up
+
+
+def test_lineage_server_that_hangs_stops_the_events(file, monkeypatch, set_timing):
+    """The client retries for longer than its timeout."""
+    set_timing(longest_request=0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+        told = StringIO()
+        lineage = Lineage("job", "file:///data/log", Console(file=told))
+        began = time.monotonic()
+        lineage.start()
+        lineage.end(
+            LoadReport(job="job", log="file:///data/log", exit_code=ExitCode.COMPLETE, seconds=1, in_log=None), None
+        )
+        assert time.monotonic() - began < 2
+    assert told.getvalue().count("was not sent") == 1
 
 
 @pytest.mark.spark

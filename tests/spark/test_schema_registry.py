@@ -162,6 +162,28 @@ def test_a_number_is_not_taken_for_a_time(spark, double):
         schema_registry.decode(encoded, subject="r", registry=double.url).collect()
 
 
+@pytest.mark.parametrize("newer", [False, True], ids=["own schema", "newer schema"])
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ({"type": "map", "values": "int"}, "04 0261 02 0261 04 00"),  # two entries of the key a
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "01"),  # the symbol -1
+        ("boolean", "02"),
+        (["null", "int"], "01"),  # the type -1
+        (logical("bytes", "decimal", precision=4, scale=2), "06 01e240"),  # 1234.56
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_invalid_data_that_fastavro_would_change_fails_the_query(spark, double, kind, data, newer):
+    double.register("r", one_field(kind))
+    if newer:
+        fields = [*one_field(kind)["fields"], {"name": "added", "type": "int", "default": 0}]
+        double.register("r", one_field(kind) | {"fields": fields})
+    frame = spark.createDataFrame([(bytes.fromhex("00 00000003" + data),)], "value BINARY")
+    with pytest.raises(Exception, match="UNREADABLE_RECORD"):
+        schema_registry.decode(frame, subject="r", registry=double.url).collect()
+
+
 @pytest.mark.parametrize("in_header", [False, True])
 def test_the_bytes_are_those_of_the_wire_format(spark, double, in_header):
     old = [("__value_schema_id", b"old"), ("__key_schema_id", b"old"), ("h", None)]

@@ -24,7 +24,7 @@ def values_in(text: str, **labels: str) -> dict[str, float]:
 
 
 class Server(ThreadingHTTPServer):
-    """Stores what it receives: groups of metrics as a Pushgateway does, and requests of OTLP exporters."""
+    """Stores groups of metrics as a Pushgateway does, and requests of OTLP exporters."""
 
     daemon_threads = True
 
@@ -51,6 +51,16 @@ class Server(ThreadingHTTPServer):
         registry = CollectorRegistry()
         registry.register(_Collector(list(families.values())))
         return generate_latest(registry).decode()
+
+    def has_duplicates(self) -> bool:
+        """Return whether one series is in two groups, which a Pushgateway rejects."""
+        series = [
+            (each.name, frozenset({**each.labels, **dict(group)}.items()))
+            for group, metrics in self.groups.items()
+            for metric in metrics.values()
+            for each in metric.samples
+        ]
+        return len(set(series)) < len(series)
 
     def counts(self) -> dict[str, float]:
         """Return the values that were exported by OTLP, by name and phase. Differences are added."""
@@ -80,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         with self.server.lock:
             body = self.server.text().encode()
-        self._answer(200, body)
+        self._respond(200, body)
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -90,10 +100,16 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self.server.pushed.append(body.decode())
                 pushed = {each.name: each for each in text_string_to_metric_families(body.decode())}
-                self.server.groups.setdefault(_group(self.path), {}).update(pushed)
-        self._answer(200, b"")
+                group = _group(self.path)
+                before = self.server.groups.get(group, {})
+                self.server.groups[group] = before | pushed
+                if self.server.has_duplicates():
+                    self.server.groups[group] = before
+                    self._respond(400, b"")
+                    return
+        self._respond(200, b"")
 
-    def _answer(self, code: int, body: bytes) -> None:
+    def _respond(self, code: int, body: bytes) -> None:
         self.send_response(code)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

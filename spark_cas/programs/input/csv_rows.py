@@ -331,7 +331,7 @@ def csv_rows(
           the column `BAD`. Otherwise they raise an error.
 
     Raises:
-        UsageError: for an option or a type that cannot be honoured
+        UsageError: for an option or a type that is not supported
         UnreadableInputError: for a first file without a header that can be used; from tasks for any bad content
     """
     dialect, formats = parse_csv_options(read_options)

@@ -249,7 +249,7 @@ def json_rows(
           Otherwise they raise an error.
 
     Raises:
-        UsageError: for an option, a path or a type that cannot be honoured
+        UsageError: for an option, a path or a type that is not supported
         UnreadableInputError: for a field of the schema that no document has; from tasks for any bad content
     """
     read = ReadOptions(read_options, _NAMES, {"charset": "encoding"})

@@ -65,8 +65,8 @@ class ReadOptions:
         for option, value in options.items():
             name = known.get(option.lower())
             if name is None:
-                honoured = ", ".join(sorted([*names, *(other_names or {})]))
-                raise UsageError(f"read option {option}: not known for this format; expected one of {honoured}.")
+                supported = ", ".join(sorted([*names, *(other_names or {})]))
+                raise UsageError(f"read option {option}: not known for this format; expected one of {supported}.")
             if self._values.setdefault(name, value) != value:
                 raise UsageError(f"read option {option}: occurs twice, with different values.")
 

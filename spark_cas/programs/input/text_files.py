@@ -28,7 +28,6 @@ from spark_cas.programs.input.parts import (
 from spark_cas.programs.input.read_options import ReadOptions
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 _LINES = {

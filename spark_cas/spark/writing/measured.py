@@ -66,13 +66,15 @@ def _record(
 ) -> None:
     """Log a write and publish its metrics. ``times`` are the begin and end of its phases, milliseconds since 1970."""
     rows, existing = _rows(reports)
-    # The rows of a rejected atomic write are not visible.
-    rows = 0 if error and request.whole else rows
+    appended = sum(each.tally.bytes for each in reports)
     counts = {
         "chunks": sum(each.tally.chunks for each in reports),
         "conflicts": int(error == ErrorKind.CONFLICT),
         "retries": sum(each.tally.retries for each in reports),
     }
+    if error and request.whole:
+        # The rows of a rejected atomic write are not visible.
+        rows = appended = counts["chunks"] = 0
     log, seconds = request.spec.url, (times[-1] - times[0]) / 1000
     log_write(log, job, rows=rows, existing=existing, seconds=seconds, batch=batch, error=error, **counts)
     if request.metrics is None:
@@ -86,7 +88,7 @@ def _record(
         "topic": request.spec.topic,
         "job": "unnamed" if named is None or is_fresh(named) else named,
     }
-    totals = {"writes": 1, "rows": rows, "bytes": sum(each.tally.bytes for each in reports), **counts}
+    totals = {"writes": 1, "rows": rows, "bytes": appended, **counts}
     phases = zip(("plan", "append", "commit"), times, times[1:], strict=False)
     values = [Measurement(name, value, labels) for name, value in totals.items()]
     values += [

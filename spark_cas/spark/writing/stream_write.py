@@ -233,8 +233,13 @@ def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
     )
     if isinstance(report, BatchReport):
         return report
-    rejection, partitions = report.rejection, report.partitions
-    return replace(_empty_report(task, job, batch), rejection=rejection, partitions=partitions, tally=run.tally)
+    return replace(
+        _empty_report(task, job, batch),
+        rejection=report.rejection,
+        partitions=report.partitions,
+        appended=report.appended,
+        tally=report.tally,
+    )
 
 
 def _empty_report(task: BatchTask, job: str, batch: Batch) -> BatchReport:

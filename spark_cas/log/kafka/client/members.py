@@ -19,6 +19,7 @@ _MOST_OPEN = 6
 
 _Key = frozenset[tuple[str, int, int]]
 """The offsets of a commit."""
+_PENDING = object()
 
 
 class Members:
@@ -28,8 +29,8 @@ class Members:
         self.spec = spec
         self._open: OrderedDict[str, Consumer] = OrderedDict()
         self._numbers = count(1)
-        self._noted: dict[_Key, KafkaError | None] = {}
-        """The results of commits, until `commit` reads them."""
+        self._noted: dict[_Key, KafkaError | object | None] = {}
+        """The results of the commits that `commit` waits for: `_PENDING`, an error, or None."""
 
     def of(self, group: str) -> Consumer:
         """Return the consumer of a group. It stays open until this object opens several others."""
@@ -65,17 +66,20 @@ class Members:
             KafkaException: The commit failed, was denied, or timed out.
         """
         member, key = self.of(group), _key(offsets)
-        self._noted.pop(key, None)
-        member.commit(offsets=[*offsets], asynchronous=True)
-        deadline = time.monotonic() + timeout_seconds
-        while key not in self._noted:
-            message = member.poll(4 * timing.current().poll_pause)
-            error = None if message is None else message.error()
-            if error is not None and error.code() in NOT_PERMITTED:
-                raise KafkaException(error)
-            if time.monotonic() >= deadline:
-                raise KafkaException(_timed_out())
-        failed = self._noted.pop(key)
+        self._noted[key] = _PENDING
+        try:
+            member.commit(offsets=[*offsets], asynchronous=True)
+            deadline = time.monotonic() + timeout_seconds
+            while self._noted[key] is _PENDING:
+                message = member.poll(4 * timing.current().poll_pause)
+                error = None if message is None else message.error()
+                if error is not None and error.code() in NOT_PERMITTED:
+                    raise KafkaException(error)
+                if time.monotonic() >= deadline:
+                    raise KafkaException(_timed_out())
+        finally:
+            # A result that arrives later is ignored.
+            failed = self._noted.pop(key)
         if failed is not None:
             raise KafkaException(failed)
 
@@ -84,7 +88,6 @@ class Members:
         for member in self._open.values():
             while member.poll(0) is not None:
                 pass
-        self._noted.clear()
 
     def close(self) -> None:
         """Close all consumers."""
@@ -100,5 +103,9 @@ def _key(offsets: Iterable[TopicPartition]) -> _Key:
     return frozenset((each.topic, each.partition, each.offset) for each in offsets)
 
 
-def _note(noted: dict[_Key, KafkaError | None], error: KafkaError | None, offsets: list[TopicPartition]) -> None:
-    noted[_key(offsets)] = error or next((each.error for each in offsets if each.error), None)
+def _note(
+    noted: dict[_Key, KafkaError | object | None], error: KafkaError | None, offsets: list[TopicPartition]
+) -> None:
+    key = _key(offsets)
+    if key in noted:
+        noted[key] = error or next((each.error for each in offsets if each.error), None)
