@@ -99,6 +99,22 @@ def test_failed_commit_is_one_warning_until_a_commit_succeeds(broker, caplog):
         reader.stop()
 
 
+def test_deleted_topic_does_not_stop_the_commits_of_others(broker, caplog):
+    """The reader commits the topics in the order of their names."""
+    deleted, kept = sorted(create_topic(broker.bootstrap, 2) for _ in range(2))
+    send(broker, kept, 0, "a")
+    reader = reader_of(broker, f"{deleted},{kept}", commitgroup=f"lag-of-{kept}", failondataloss="false")
+    try:
+        end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+        admin = admin_of(broker.bootstrap)
+        admin.delete_topics([deleted])[deleted].result(SECONDS)
+        reader.commit(end)
+        group = committed(broker, f"lag-of-{kept}")
+        assert {at: group[at] for at in group if at[0] == kept} == {(kept, 0): 1, (kept, 1): 0}
+    finally:
+        reader.stop()
+
+
 def test_group_of_the_ledger_and_logs_without_groups_are_rejected(path):
     with pytest.raises(OptionError, match="idPrefix"):
         parse_read_stream({"path": "kafka://host:9092/flights", "commitGroup": "spark-cas/flights"})
