@@ -27,8 +27,8 @@ from benchmarks.measure import NO_SCRATCH, Result, compare
 from benchmarks.rows import KEY_BYTES, VALUE_BYTES
 from benchmarks.sizes import PARTITIONS
 from benchmarks.writing import discard
+from spark_cas.spark.accelerators.input_stream import stream_from_jvm
 from spark_cas.spark.accelerators.quick_ack import Acknowledged, acknowledge
-from spark_cas.spark.input_stream import stream_from_jvm
 
 _NO_GOAL = "none: the floor"
 _BATCH_ROWS = 8_000

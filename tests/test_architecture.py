@@ -153,7 +153,7 @@ def test_no_import_takes_that_of_pandas():
     assert "pandas" in imported_with(["pyarrow", "pandas"])
 
 
-PARTS_OF_ACCELERATORS = {"__init__", "librdkafka", "lifetime", "record_arrays"}
+PARTS_OF_ACCELERATORS = {"__init__", "input_stream", "librdkafka", "lifetime", "record_arrays"}
 STATED = re.compile(r"^Saves: .*?\bRows?\s(.*?)^Public path: .*?^Tested: ", re.MULTILINE | re.DOTALL)
 
 
@@ -185,7 +185,6 @@ def test_no_admin_client_requests_a_group():
 MAY_KNOW_PRIVATE_NAMES = {
     "spark/versions.py": "the differences between the versions",
     "spark/jvm.py": "the JVM of a classic session",
-    "spark/input_stream.py": "the input of a task",
 }
 PRIVATE = re.compile(r"_j[a-z]+|_sc|_gateway|_ensure_initialized|_active\w+|_instantiated\w+")
 VERSION = re.compile(r"4\.[0-9](\.\d+)?")

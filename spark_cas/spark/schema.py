@@ -122,13 +122,12 @@ def check_read_schema(values: StructType, view: str) -> None:
         raise SchemaError("the schema of a read needs at least one column, and each only once.")
 
 
-EndMarkers = Literal["none", "partition", "load", "batch"]
+EndMarkers = Literal["none", "partition", "load"]
 """The end markers of a frame (`spark_cas.spark.writing.end_markers`).
 
 - ``none``: It has none.
 - ``partition``: The marker of partition p has the partition id ``p - count``, so it gets into the task of p.
 - ``load``: All rows are in one task. A marker after n rows and markers has the partition id ``-1 - n``.
-- ``batch``: All rows of a micro-batch are in one task, with one such marker after them.
 """
 
 MARK = "spark_cas"

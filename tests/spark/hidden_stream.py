@@ -5,9 +5,7 @@ A Spark with another kind of worker hides it too: writes must be correct there.
 
 from pyspark import daemon
 
-from spark_cas.spark import input_stream
-from spark_cas.spark.accelerators import quick_ack
-from spark_cas.spark.writing import end_of_stream
+from spark_cas.spark.accelerators import input_stream, quick_ack
 
 
 def _no_stream() -> None:
@@ -15,6 +13,6 @@ def _no_stream() -> None:
 
 
 if __name__ == "__main__":
-    for module in (input_stream, quick_ack, end_of_stream):
+    for module in (input_stream, quick_ack):
         module.stream_from_jvm = _no_stream  # type: ignore[attr-defined]
     daemon.manager()

@@ -8,10 +8,8 @@ from spark_cas.spark.writing.end_markers import (
     MARKER,
     all_in_one_task,
     before_end_markers,
-    marker_batch,
     require_no_end_markers,
 )
-from spark_cas.spark.writing.sealed import _sealing
 
 PARTITIONS = 2
 END_OF_0, END_OF_1 = -2, -1
@@ -136,31 +134,12 @@ def test_one_task_with_other_rows_than_all_is_rejected(batches):
         list(all_in_one_task(batches, PARTITIONS))
 
 
-def sealed(*ids):
-    return list(_sealing(SCHEMA)(iter([batch(*each) for each in ids])))
-
-
-@pytest.mark.parametrize("ids", [(), ([0],), ([0, 0, 1], [1, 2]), ([0], [])])
-def test_micro_batch_in_one_task(ids):
-    rows = [each for found in ids for each in found]
-    assert ids_of(all_in_one_task(sealed(*ids), 1)) == rows
-    assert ids_of(all_in_one_task(joined(sealed(*ids)), 1)) == rows
-
-
-@pytest.mark.parametrize(
-    "given",
-    [[batch(0, 1)], sealed([0, 1])[1:], [*sealed([0, 1]), batch(2)], [*sealed([0]), *sealed([0])]],
-    ids=["no marker", "the marker alone", "a row after it", "two"],
-)
-def test_micro_batch_with_other_rows_than_all_is_rejected(given):
-    with pytest.raises(NotRoutedError):
-        list(all_in_one_task(given, 1))
-
-
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()])
 def test_marker_has_the_type_of_the_value(kind):
     schema = pa.schema([("key", pa.string()), ("value", kind), ("partition", pa.int32())])
-    assert ids_of(all_in_one_task([marker_batch(0, schema)], 1)) == []
+    columns = [pa.nulls(1, pa.string()), pa.array([MARKER]).cast(kind), pa.array([END_OF_0], pa.int32())]
+    marker = pa.RecordBatch.from_arrays(columns, schema=schema)
+    assert ids_of(before_end_markers([marker], PARTITIONS)) == []
 
 
 def test_marker_in_a_frame_without_a_mark_is_rejected():

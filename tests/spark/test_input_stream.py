@@ -13,12 +13,11 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from spark_cas.options.parse import parse_read, parse_read_stream
-from spark_cas.spark.accelerators.quick_ack import acknowledge
-from spark_cas.spark.input_stream import stream_from_jvm
+from spark_cas.spark.accelerators.input_stream import stream_from_jvm
+from spark_cas.spark.accelerators.quick_ack import acknowledge, acknowledged
 from spark_cas.spark.reading.read import RecordsReader
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.reading.views import ViewReader
-from spark_cas.spark.writing.end_of_stream import whole_input
 from spark_cas.spark.writing.partition_by_key import RowPartitioner
 
 OPTIONS = {"path": "/log"}
@@ -86,7 +85,7 @@ def test_task_acknowledges_before_its_first_row(spark):
 
 
 def _first_row():
-    next(whole_input(iter(["batch"])))
+    next(acknowledged(iter(["batch"])))
 
 
 def _delays_before_and_after(begin, connection):

@@ -87,27 +87,24 @@ def without_end_markers(df: "DataFrame") -> "DataFrame":
     return df.where(~sf.coalesce(condition, sf.lit(False)))  # noqa: FBT003
 
 
-def require_markers(markers: EndMarkers, *, in_one_task: bool) -> None:
+def require_markers(markers: EndMarkers, *, in_one_task: bool, in_one_chunk: bool = False) -> None:
     """Raise NotRoutedError unless the end markers of a frame suit its write.
 
     Args:
         markers: The end markers of the frame.
         in_one_task: Whether the write needs all rows in one task.
+        in_one_chunk: Whether the write needs all rows of a partition in one chunk.
     """
-    if in_one_task != (markers in ("load", "batch")):
+    if in_one_chunk and markers == "none":
+        raise NotRoutedError(
+            f"with the option atomic, a task must detect whether it has all of its rows, and only a frame from "
+            f"spark_cas.route shows that. Nothing was appended. {_ROUTE}"
+        )
+    if in_one_task != (markers == "load"):
         raise NotRoutedError(
             f"only one of spark_cas.route and the write has the option atomic=load. On Kafka, route then puts all "
             f"rows into one task. Nothing was appended. {_ROUTE}"
         )
-
-
-def marker_batch(rows: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Return an end marker for a task that has read this number of rows, as a batch."""
-    columns = [pa.nulls(1, field.type) for field in schema]
-    columns[schema.get_field_index("partition")] = pa.array([-1 - rows], pa.int32())
-    value = schema.get_field_index("value")
-    columns[value] = pa.array([MARKER], pa.string()).cast(schema.field(value).type)
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def before_end_markers(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator[pa.RecordBatch]:

@@ -18,6 +18,18 @@ class LogSettingsWarning(UserWarning):
     """A setting of the log weakens a guarantee. It is shown with the warnings of Spark's planner."""
 
 
+def refuse_one_transaction(request: WriteRequest) -> None:
+    """Raise OptionError if a stream is to commit each micro-batch in one transaction.
+
+    The task that commits must know that it has all rows, and a stream has no end markers.
+    """
+    if request.in_one_task:
+        raise OptionError(
+            "a stream writes with atomic=load on Kafka only within foreachBatch. Nothing was appended. In the "
+            "function of foreachBatch, use spark_cas.route and a write with the options job, batchId and atomic=load."
+        )
+
+
 def placement_of(request: WriteRequest, mark: Mark | None) -> Placement | None:
     """Return how the rows of a write were assigned to partitions, or None if the caller assigned them.
 

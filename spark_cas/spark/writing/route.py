@@ -33,9 +33,8 @@ from spark_cas.spark.writing.end_markers import (
     without_end_markers,
 )
 from spark_cas.spark.writing.partition_by_key import partition_by_key
-from spark_cas.spark.writing.preflight import require_count
+from spark_cas.spark.writing.preflight import refuse_one_transaction, require_count
 from spark_cas.spark.writing.remaining_rows import without
-from spark_cas.spark.writing.sealed import sealed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -131,7 +130,7 @@ def route_rows(
         )
     mark = _layout_mark(df.sparkSession, request, by)
     if df.isStreaming:
-        mark = replace(mark, end_markers="batch" if request.in_one_task else "none")
+        refuse_one_transaction(request)
     else:
         _require_columns(request, has_columns=has_columns)
         markers: EndMarkers = ("load" if request.in_one_task else "partition") if has_columns else "none"
@@ -144,14 +143,13 @@ def route_rows(
             together = to_numbered_tasks(placed, earlier.partitions, sf.col("partition"))
             remaining = without(together.sortWithinPartitions(*_total_order(placed, order_by, by_key=False)), earlier)
         placed = _placed(remaining, mark.partitions, by, mark.partitioner)
-        has_markers = mark.end_markers in ("partition", "load")
+        has_markers = mark.end_markers != "none"
         if has_markers:
             placed = with_end_markers(placed, mark.partitions)
         # Mark before the sort: a projection after it would copy each row.
         rows = to_numbered_tasks(_marked(placed, mark), mark.partitions, sf.col("partition"))
         if df.isStreaming:
-            # A second mark, because Python's rows have no metadata.
-            return _marked(sealed(rows), mark) if request.in_one_task else rows
+            return rows
         order = _total_order(placed, order_by, by_key=request.compare == BY_KEY, markers_last=has_markers)
         rows = rows.sortWithinPartitions(*order)
         return _marked(with_positions(rows), mark) if mark.end_markers == "load" else rows

@@ -46,7 +46,7 @@ from spark_cas.spark.worker_process import only_commits
 from spark_cas.spark.writing.complete_input import has_end, task_rows
 from spark_cas.spark.writing.end_markers import require_markers
 from spark_cas.spark.writing.measured import measured, measured_plan
-from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout
+from spark_cas.spark.writing.preflight import placement_of, preflight_limits, refuse_one_transaction, require_layout
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
 from spark_cas.spark.writing.stop_others import for_last_requests
 from spark_cas.spark.writing.write import with_job_state
@@ -120,6 +120,7 @@ def plan_stream_write(request: WriteRequest, schema: StructType) -> "StreamWrite
     """
     # This runs for each batch. The brokers were almost always reached for the previous one.
     request = replace(request, spec=answered_before(request.spec))
+    refuse_one_transaction(request)
     if only_commits():
         return StreamWriter(Sink(request, placement=None))
     with measured_plan(request):

@@ -12,12 +12,12 @@ from pyspark.sql.types import StructType
 from spark_cas.core.errors import ConditionalLogError, NotRoutedError, StorageError
 from spark_cas.options.parse import parse_write
 from spark_cas.options.several_topics import error_of_topics, of_topic, parsed_by_topic
+from spark_cas.spark.accelerators.quick_ack import acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.schema import marks_by_topic, with_mark
 from spark_cas.spark.worker import open_here
 from spark_cas.spark.writing.blind_write import BlindWriter
 from spark_cas.spark.writing.end_markers import changed_after_route
-from spark_cas.spark.writing.end_of_stream import acknowledged
 from spark_cas.spark.writing.measured import measured_plan
 from spark_cas.spark.writing.report import TaskReport, is_rejected, rank_of
 from spark_cas.spark.writing.write import CheckedWrite, ConditionalLogWriter, checked_write, warn_of_missing_job

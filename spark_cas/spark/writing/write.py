@@ -218,7 +218,9 @@ def checked_write(
             "checkExpectedOffsets is false for this write or in its log's defaults. Drop the column, or set "
             "checkExpectedOffsets=true.",
         )
-    require_markers(mark.end_markers if mark else "none", in_one_task=request.in_one_task)
+    markers: EndMarkers = mark.end_markers if mark else "none"
+    in_one_chunk = request.atomic or bool(request.round_of)
+    require_markers(markers, in_one_task=request.in_one_task, in_one_chunk=in_one_chunk)
     placement = placement_of(request, mark)
     job = fresh_job_name() if request.job is None else request.job
     run, lock = uuid.uuid4().hex, None
@@ -285,7 +287,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         A second attempt resumes after the rows of the first.
         """
         task = self.task
-        rows = task_rows(iterator, task.plan.partitions, task.end_markers, needs_end=task.in_one_chunk)
+        rows = task_rows(iterator, task.plan.partitions, task.end_markers)
         pairs = by_partition(rows, task.plan.partitions)
         if task.request.in_one_task:
             run = TaskRun()
@@ -298,11 +300,6 @@ class ConditionalLogWriter(DataSourceArrowWriter):
             return attempted(pairs, partial(self._append, run), run=run)
         cancel = partial(stop_others, task.request.spec, task.plan.log_id, task.run)
         return attempted(pairs, partial(self._append, run), run=run, cancel=cancel)
-
-    @property
-    def _has_end(self) -> bool:
-        """Whether a task detects that its input was cut off."""
-        return self.task.in_one_chunk or has_end(self.task.end_markers)
 
     def _append(self, run: TaskRun, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
         task = self.task
@@ -317,7 +314,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 task=f"{task.run}/{task_number()}",
                 limits=task.request.limits,
                 atomic=task.in_one_chunk,
-                has_end=self._has_end,
+                has_end=has_end(task.end_markers),
                 fenced_retry_wait_seconds=task.request.fenced_retry_wait_ms / 1000,
                 run=run,
             )
