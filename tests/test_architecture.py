@@ -15,10 +15,10 @@ import pytest
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.log.kafka.kafka_log import KafkaLog
-from spark_cas.log.memory import MemoryLog
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.protocol import Admin, Blind, Expandable, LockTable, Log, Registry
 from spark_cas.options.table import OPTIONS
+from tests.support.memory_log import MemoryLog
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "spark_cas"
@@ -49,7 +49,7 @@ def test_every_layer_contract_can_be_broken(tmp_path):
         (PACKAGE / "core/offsets.py", "import spark_cas.log.protocol"),
         (PACKAGE / "core/outcome.py", "import time"),
         (PACKAGE / "log/load/planning.py", "import pyspark"),
-        (PACKAGE / "log/memory.py", "import spark_cas.log.objects"),
+        (PACKAGE / "log/objects/paths.py", "import spark_cas.log.kafka.client.codes"),
         (PACKAGE / "log/protocol.py", "import confluent_kafka, obstore"),
         (PACKAGE / "programs/load_progress.py", "import spark_cas.log.kafka.settings.kafka_spec"),
         (PACKAGE / "spark/accelerators/jvm_hash.py", "import spark_cas.spark.writing.route"),

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from spark_cas.log.backend import Backend
-from spark_cas.log.memory import MemoryLog
 from spark_cas.log.open import open_log
 from tests.chaos.faults import Fault, Undo, Victim, faults_of
 from tests.chaos.kv.places import kv_directory, kv_kafka
@@ -26,6 +25,7 @@ from tests.objects.bad_day import BUSY, CUT_OFF, GIVES_UP, SILENT, BadDay, proxy
 from tests.objects.bad_day import Proxy as StoreProxy
 from tests.objects.servers import Served, moto
 from tests.objects.versity import gateway
+from tests.support.memory_log import MemoryLog
 
 PARTITIONS = 3
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from spark_cas.log.memory import MemoryLog
 from spark_cas.log.open import open_log
 from tests.chaos import other_attempts
 from tests.chaos.__main__ import main
@@ -19,6 +18,7 @@ from tests.chaos.world import World
 from tests.history.operations import FAIL, INFO, OK, Operation, read_history
 from tests.history.recorder import Recorder
 from tests.long import full
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import append_foreign
 
 pytestmark = pytest.mark.timeout(400)

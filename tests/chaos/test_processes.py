@@ -6,11 +6,11 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from spark_cas.log.memory import MemoryLog
 from tests.chaos.place import Place
 from tests.chaos.processes import ClientProcess
 from tests.chaos.run import NOT_CALM, end
 from tests.chaos.world import World
+from tests.support.memory_log import MemoryLog
 from tools.kafka_broker.waiting import wait_until
 
 _SECONDS = 30

@@ -14,8 +14,8 @@ from spark_cas.core.outcome import Appended, Conflict, Truncated
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.memory import MemoryLog
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
+from tests.support.memory_log import MemoryLog
 from tests.support.raising import raises
 
 

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import pytest
 
 from spark_cas.log.backend import Backend
-from spark_cas.log.memory import MemoryLog
 from tests.contract.log_contract import LogContract
+from tests.support.memory_log import MemoryLog
 
 _: type[Backend] = MemoryLog
 

@@ -1,8 +1,8 @@
 import pytest
 
-from spark_cas.log.memory import MemoryLog
 from spark_cas.log.open import open_log
 from tests.kv.nodes import SHARDS
+from tests.support.memory_log import MemoryLog
 
 
 @pytest.fixture(params=["memory", "directory"])

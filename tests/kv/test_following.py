@@ -6,9 +6,9 @@ from key_value_store.following import Follower
 from key_value_store.snapshot import Snapshot
 from spark_cas.core.errors import StorageError
 from spark_cas.log import clock
-from spark_cas.log.memory import MemoryLog
 from tests.kv.nodes import SHARDS, keys_of, node
 from tests.support.faults import Fault, FaultyLog, When
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import append_foreign
 
 KEPT_MS = 60_000

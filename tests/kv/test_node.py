@@ -17,9 +17,9 @@ from spark_cas.core.errors import (
 from spark_cas.core.outcome import Appended, Truncated
 from spark_cas.log import clock
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.memory import MemoryLog
 from tests.kv.nodes import SECONDS, SHARDS, keys_of, node
 from tests.support.faults import Fault, FaultyLog, When
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import append_foreign, records_in
 from tools.kafka_broker.waiting import wait_until
 

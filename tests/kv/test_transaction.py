@@ -17,9 +17,9 @@ from spark_cas.core.errors import (
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.memory import MemoryLog
 from tests.kv.nodes import SHARDS, asking, keys_of, node
 from tests.support.faults import Fault, FaultyLog, When
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import append_foreign, records_in
 
 HERE, *MORE = keys_of(0, 4)

@@ -8,8 +8,8 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.records import record_sizes
 from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.memory import MemoryLog
 from tests.support.loads import batches_of, rows_of
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import table_of, values_in
 
 SIZE = int(record_sizes(table_of(["0.1"]).to_batches()[0])[0])

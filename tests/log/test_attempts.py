@@ -17,7 +17,7 @@ from spark_cas.log.load.attempts import await_other
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.memory import MemoryLog
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import JobWriter, table_of
 
 END = ExpectedOffsets("end")

@@ -13,11 +13,11 @@ from spark_cas.core.errors import ProgressLostError
 from spark_cas.core.outcome import ProgressLost, Refusal
 from spark_cas.core.plan import Plan, Progress, progress_expired
 from spark_cas.log.backend import Backend
-from spark_cas.log.memory import MemoryLog
 from tests.contract.streaming import StreamContract
 from tests.support.batches import run_batch
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
 from tests.support.loads import Rows
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import append_foreign, values_in
 
 DAY_MS = 24 * 3_600_000

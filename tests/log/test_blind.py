@@ -2,9 +2,9 @@ import pytest
 
 from spark_cas.core.errors import StorageError, UnknownOutcomeError
 from spark_cas.core.outcome import Unknown
-from spark_cas.log.memory import MemoryLog
 from tests.contract.blind import run_blind
 from tests.support.faults import Fault, FaultyLog, When
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import values_in
 
 TEN = {0: [f"{at}" for at in range(10)]}

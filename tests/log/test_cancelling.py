@@ -16,8 +16,8 @@ from spark_cas.log.load import cancelling
 from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.cancelling import RunCancelledError, TaskRun, cancel_run
 from spark_cas.log.load.planning import pin_plan, rows_before, rows_of_run
-from spark_cas.log.memory import MemoryLog
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When, crash
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import append_foreign, table_of, values_in
 
 REJECTION = Rejection("INPUT_CHANGED", "partition 3: the rows differ.", (3,))

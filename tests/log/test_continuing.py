@@ -11,8 +11,8 @@ from spark_cas.core.plan_json import plan_from_json, to_json
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.memory import MemoryLog
 from tests.support.loads import crash_after_chunks, rows_of, run_job, run_rest
+from tests.support.memory_log import MemoryLog
 from tests.support.raising import raises
 from tests.support.writing import append_foreign, values_in
 

@@ -6,8 +6,8 @@ from uuid import uuid4
 import pytest
 
 from spark_cas import open_log
-from spark_cas.log.memory import MemoryLog
 from tests.counting import count_up, require_all_counted
+from tests.support.memory_log import MemoryLog
 
 WRITERS = 8
 EACH = 40

@@ -7,8 +7,8 @@ import pytest
 
 from spark_cas.log.deadline import ConfirmingRead, Wait, extend, fresh_deadline, within
 from spark_cas.log.load.locking import Applicant
-from spark_cas.log.memory import MemoryLog
 from spark_cas.log.timing import RETRY_TIMEOUT_MS
+from tests.support.memory_log import MemoryLog
 
 
 def test_outer_deadline_limits_inner_waits():

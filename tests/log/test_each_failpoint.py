@@ -17,9 +17,9 @@ from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.at_least_once import load_blind
 from spark_cas.log.load.cancelling import cancel_run
 from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
-from spark_cas.log.memory import MemoryLog
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When, crash
 from tests.support.loads import LIMITS, run_job
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import table_of, values_in
 
 BLIND = "blind"

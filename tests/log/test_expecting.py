@@ -16,9 +16,9 @@ from spark_cas.core.refusal import error_of
 from spark_cas.log.load.attempts import await_other
 from spark_cas.log.load.planning import complete_job, pin_plan, refused_as_a_whole
 from spark_cas.log.load.require_expected import lost_to_another, require_expected_again
-from spark_cas.log.memory import MemoryLog
 from tests.support.faults import FaultyLog
 from tests.support.loads import crash_after_chunks, load, rows_of
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import append_foreign
 
 NAMED = ExpectedOffsets.parse('{"0": 0, "1": 0}')

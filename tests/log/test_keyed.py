@@ -16,9 +16,9 @@ from spark_cas.log.load import attempts
 from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.memory import MemoryLog
 from tests.support.faults import Fault, FaultyLog, When
 from tests.support.loads import void
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import TIME_MS, append_foreign, table_of, values_in
 
 DAY_MS = 24 * 60 * 60 * 1000

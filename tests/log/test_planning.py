@@ -11,7 +11,7 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
-from spark_cas.log.memory import MemoryLog
+from tests.support.memory_log import MemoryLog
 
 
 def batch(value):

@@ -6,8 +6,8 @@ import pytest
 
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.append_micro_batch import begin_stream, ledger_before
-from spark_cas.log.memory import MemoryLog
 from tests.support.batches import run_batch
+from tests.support.memory_log import MemoryLog
 
 PARTITIONS = 8
 

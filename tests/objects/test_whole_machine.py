@@ -11,10 +11,10 @@ from spark_cas.core.outcome import Appended
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.atomic_load import abort_group, commit_group
-from spark_cas.log.memory import MemoryLog
 from spark_cas.log.objects import ObjectLog
 from tests.contract.whole import everything, pin
 from tests.objects.places import memory_spec, reopened
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import JobWriter, append_foreign, table_of
 
 PARTITIONS = 3

@@ -15,7 +15,6 @@ from spark_cas.core.input_list import InputList
 from spark_cas.core.plan import EarlierRows, PartitionResult, Plan, Progress
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import complete_job, job_results
-from spark_cas.log.memory import MemoryLog
 from spark_cas.log.open import parse_address
 from spark_cas.options.parse import parse_write
 from spark_cas.programs import bulk_load, load_report
@@ -34,6 +33,7 @@ from spark_cas.programs.load_progress import (
     live_progress,
 )
 from spark_cas.programs.load_report import JobRows, LoadReport, failed_report
+from tests.support.memory_log import MemoryLog
 from tests.support.writing import JobWriter, plan_of
 
 NEEDED = ["--input", "flights.parquet", "--value-json", "--log", "log"]

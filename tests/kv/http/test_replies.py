@@ -24,10 +24,10 @@ from spark_cas.core.errors import (
     UnknownOutcomeError,
     VersionMismatchError,
 )
-from spark_cas.log.memory import MemoryLog
 from tests.kv.http.servers import SECONDS, ask
 from tests.kv.nodes import keys_of, node
 from tests.support.faults import Fault, FaultyLog, When
+from tests.support.memory_log import MemoryLog
 from tools.kafka_broker.waiting import wait_until
 
 KEY = keys_of(0, 1)[0]

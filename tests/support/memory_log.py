@@ -38,8 +38,8 @@ from spark_cas.core.row_claims import check_rows
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import wait_for_others
-from spark_cas.log.memory_partition import Partition
 from spark_cas.log.protocol import EntryKind
+from tests.support.memory_partition import Partition
 
 
 class MemoryLog(Backend):
@@ -73,8 +73,8 @@ class MemoryLog(Backend):
         self,
         partitions: Sequence[int],
         *,
-        waiting: bool,  # noqa: ARG002
-        at_least: Sequence[int] = (),  # noqa: ARG002
+        waiting: bool,
+        at_least: Sequence[int] = (),
     ) -> tuple[Bounds, ...]:
         """Return the bounds of each partition. Appended rows are final at once, so the options have no effect."""
         with self._lock:
@@ -86,7 +86,7 @@ class MemoryLog(Backend):
         job: str,
         group: str = "",
         *,
-        proven: bool = False,  # noqa: ARG002 - the one lock proves it
+        proven: bool = False,
     ) -> tuple[Progress | None, ...]:
         with self._lock:
             return tuple(self._partition(each).progress(job, group) for each in partitions)
@@ -176,7 +176,7 @@ class MemoryLog(Backend):
             at.decide(number, group, outcome_from_json(held, group))
         return held
 
-    def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:  # noqa: ARG002
+    def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
         changed = self._changed(layout.log_id, layout.epoch)
 
         def refuse(at: Partition) -> Refusal | None:
@@ -217,7 +217,7 @@ class MemoryLog(Backend):
             at.ledger = kept
             return at.bounds()
 
-    def layouts(self, known_epoch: int | None = None) -> Layouts:  # noqa: ARG002
+    def layouts(self, known_epoch: int | None = None) -> Layouts:
         """Return all layouts and expansions. No other tool adds partitions to this log."""
         return Layouts(self.layout(), self._expansions, self._pending, self._partitioner)
 
