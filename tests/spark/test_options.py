@@ -12,7 +12,6 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka.settings.unused import log_ignored
 from spark_cas.log.spec import LogSpec
-from spark_cas.options.document import render
 from spark_cas.options.option import Scope
 from spark_cas.options.option_values import OptionValues
 from spark_cas.options.parse import (
@@ -24,6 +23,7 @@ from spark_cas.options.parse import (
     parse_write_stream,
 )
 from spark_cas.options.store_settings import AWS, AZURE, GOOGLE
+from tools.options_page import render
 
 PATH = {"path": "/data/logs/flights"}
 CANARY = "hunter2"
@@ -393,4 +393,4 @@ def test_option_has_the_type_that_the_caller_requests():
 
 def test_the_page_of_options_is_not_stale():
     page = Path(__file__).parents[2] / "docs" / "options.md"
-    assert page.read_text() == render(), "run: python -m spark_cas.options.document > docs/options.md"
+    assert page.read_text() == render(), "run: python -m tools.options_page > docs/options.md"

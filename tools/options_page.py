@@ -1,4 +1,4 @@
-"""Generate docs/options.md: ``python -m spark_cas.options.document > docs/options.md``."""
+"""Generate docs/options.md: ``python -m tools.options_page > docs/options.md``."""
 
 import sys
 from collections.abc import Iterable
