@@ -276,7 +276,7 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=True,
         kafka_only=True,
-        doc="The prefix of transactional ids, ledger groups and registry topics, for [ACLs](kafka.md#rights). All "
+        doc="The prefix of transactional ids, ledger groups and registry topics, for [ACLs](kafka.md#acls). All "
         "writers of a topic need the same prefix, and its readers if partitions were added or loads are atomic.",
     ),
     Option(

@@ -31,7 +31,7 @@ def test_doctor_finds_nothing_on_a_cluster_with_these_settings(conf):
 
 
 def test_the_files_have_each_setting_that_the_page_lists():
-    table = (ROOT / "docs/kafka.md").read_text().partition("## Settings to have")[2].partition("## ")[0]
+    table = (ROOT / "docs/kafka.md").read_text().partition("## Recommended settings")[2].partition("## ")[0]
     listed = {
         name for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE) for name in re.findall(r"`(.+?)`", row)
     }
