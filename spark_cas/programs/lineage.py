@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -42,9 +43,10 @@ class Lineage:
 
     def start(self) -> None:
         """Send START, if the library is configured."""
+        if not _may_be_configured():
+            return
         if find_spec("openlineage") is None:
-            if os.environ.get("OPENLINEAGE_URL"):
-                self._warn("openlineage-python is missing: pip install 'spark-cas[lineage]'")
+            self._warn("openlineage-python is missing: pip install 'spark-cas[lineage]'")
             return
 
         def send() -> None:
@@ -133,10 +135,16 @@ def _datasets(files: Sequence[InputFile]) -> Iterable[tuple[str, str]]:
 
 
 def _configured_client() -> Any:  # noqa: ANN401 - the library is optional
-    """Return a client; None if neither a variable nor a file configures the library, which would print the events."""
+    """Return a client; None if the library is not configured. It would then print the events."""
     from openlineage.client import OpenLineageClient
     from openlineage.client.transport.noop import NoopConfig, NoopTransport
 
     config = OpenLineageClient(transport=NoopTransport(NoopConfig())).config
     is_configured = os.environ.get("OPENLINEAGE_URL") or (config.transport or {}).get("type")
     return OpenLineageClient() if is_configured else None
+
+
+def _may_be_configured() -> bool:
+    """Return whether a variable or a file configures the library. To import the library takes half a second."""
+    files = (Path("openlineage.yml"), Path("~/.openlineage/openlineage.yml").expanduser())
+    return any(name.startswith("OPENLINEAGE_") for name in os.environ) or any(each.is_file() for each in files)

@@ -3,6 +3,8 @@
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
@@ -127,6 +129,20 @@ def test_lineage_server_that_hangs_stops_the_events(file, monkeypatch, set_timin
 def test_load_without_configuration_sends_and_prints_nothing(load, file):
     code, _, told = load("--input", str(file), *TO_LOG)
     assert (code, "OpenLineage" in told) == (0, False)
+
+
+def test_library_is_imported_only_if_it_is_configured(tmp_path):
+    program = (
+        "import sys; from rich.console import Console; from spark_cas.programs.lineage import Lineage; "
+        "Lineage('load-1', 'file:/log', Console()).start(); print('openlineage.client' in sys.modules)"
+    )
+    without = {name: value for name, value in os.environ.items() if not name.startswith("OPENLINEAGE_")}
+    for variables, imported in (({}, "False"), ({"OPENLINEAGE_DISABLED": "true"}, "True")):
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(
+            command, env=without | variables, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+        )
+        assert done.stdout.strip() == imported
 
 
 @pytest.mark.spark
