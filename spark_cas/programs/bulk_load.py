@@ -53,7 +53,6 @@ from spark_cas.programs.program import (
     print_result,
     stop_session,
 )
-from spark_cas.programs.report_page import page_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -165,11 +164,14 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     print_line(console, report.summary())
     if report.bad_rows:
         print_line(console, f"warning: bad rows in {arguments.bad_rows}: {report.bad_rows:,}", "yellow")
-    line = report.to_json()
+    line = content = report.to_json()
     try:
         if arguments.report is not None:
-            is_page = arguments.report.lower().endswith(".html")
-            report_file.put(arguments.report, page_of(report) if is_page else line + "\n")
+            if arguments.report.lower().endswith(".html"):
+                from spark_cas.programs.report_page import page_of
+
+                content = page_of(report)
+            report_file.put(arguments.report, content.rstrip("\n") + "\n")
     except OSError as error:
         # The exit code is that of the load.
         print_line(console, f"error: the report was not written: {error}", "red")
