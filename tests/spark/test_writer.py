@@ -432,7 +432,8 @@ ROUND = {"roundof": "job", "compare": "key", "expectedoffsets": "none"}
 @pytest.mark.parametrize(("options", "entries"), [({}, 1), (ROUND, 0)], ids=["load", "round"])
 def test_a_definite_error_cancels_its_run_until_the_driver_ends_it(plan, run_task, path, options, entries):
     """A round of append_if_unchanged is an exception: the next round needs the rows of the other tasks."""
-    writer, cancelled = plan(CLAIMING, partitions="2", **options), Path(path, "_log", "cancelled")
+    columns = [*CLAIMING.fields[:-1], ENDING["partition"]]
+    writer, cancelled = plan(StructType(columns), partitions="2", **options), Path(path, "_log", "cancelled")
 
     def reject():
         message = run_task(writer, 0, claiming(0, "ab", -5, None))
@@ -549,11 +550,12 @@ def test_expected_offsets_of_rows_need_a_check(plan, tmp_path):
 
 def test_an_atomic_write_is_one_chunk_for_each_partition_or_nothing(plan, run, path):
     atomic = {"atomic": "true", "maxrecordsperchunk": "5"}
+    ends = [end_of(0), end_of(1)]
     task = [batch(0, range(3)), batch(1, range(4)), batch(0, range(3, 5)), batch(1, range(4, 6))]
     with pytest.raises(BatchTooLargeError, match=r"partition 1: .* as the option atomic requires\. None of them"):
-        run(plan(partitions="2", **atomic), task)
+        run(plan(ENDING, partitions="2", **atomic), [*task, *ends])
     assert (keys(path, 0), keys(path, 1)) == ([], [])
-    (message,) = run(plan(**atomic), task[:3])
+    (message,) = run(plan(ENDING, **atomic), [*task[:3], *ends])
     assert [result.progress.chunks for result in message.results] == [1, 1]
     assert (len(keys(path, 0)), len(keys(path, 1))) == (5, 4)
 
@@ -562,10 +564,17 @@ def test_incomplete_load_is_not_completed_with_atomic(plan, run, path, monkeypat
     monkeypatch.setattr(write_module, "task_number", lambda: 0)
     half_done(plan)
     with pytest.raises(JobMismatchError, match="the log has only 8 of the rows of job 'load-1'"):
-        run(plan(atomic="true"), [batch(0, range(12))])
+        run(plan(ENDING, atomic="true"), [batch(0, range(12)), end_of(0)])
     run(plan(), [batch(0, range(12))])
-    run(plan(atomic="true"), [batch(0, range(12))])
+    run(plan(ENDING, atomic="true"), [batch(0, range(12)), end_of(0)])
     assert len(keys(path, 0)) == 12
+
+
+@pytest.mark.parametrize("options", [{"atomic": "true"}, ROUND], ids=["atomic", "round"])
+def test_write_in_one_chunk_without_end_markers_is_rejected(plan, path, options):
+    with pytest.raises(NotRoutedError):
+        plan(partitions="2", **options)
+    assert not Path(path).exists()
 
 
 def test_write_by_key_checks_only_its_keys(plan, run, path):
