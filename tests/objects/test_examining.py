@@ -199,7 +199,7 @@ def test_log_without_probe_object_is_not_probed(tmp_path):
 
 
 def test_missing_log_is_an_error(tmp_path):
-    assert run_cli("doctor", str(tmp_path / "none")).code == 1
+    assert run_cli("doctor", str(tmp_path / "none")).code == 6
 
 
 @pytest.mark.parametrize(
