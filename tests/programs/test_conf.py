@@ -121,17 +121,17 @@ def test_the_job_of_emr_is_a_request_of_its_api():
     assert all("=./environment/bin/python" in each for each in submit if "PYTHON" in each)
 
 
-@pytest.mark.parametrize("settings", ["databricks", "kubernetes", "emr-serverless"])
-def test_settings_of_spark_are_those_of_the_defaults(settings):
+@pytest.mark.parametrize("platform", COMMANDS)
+def test_settings_of_spark_are_those_of_the_defaults(platform):
     lines = (CONF / "spark-defaults.conf").read_text().splitlines()
     defaults = dict(line.split(maxsplit=1) for line in lines if line.startswith("spark."))
-    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    values = {
-        "databricks": lambda: bundle()["job_clusters"][0]["new_cluster"]["spark_conf"][name],
-        "kubernetes": lambda: application()["sparkConf"][name],
-        "emr-serverless": lambda: found(f"{re.escape(name)}=(\\d+)", json.dumps(emr_job())),
-    }
-    assert values[settings]() == defaults[name]
+    settings = {
+        "databricks": lambda: bundle()["job_clusters"][0]["new_cluster"]["spark_conf"],
+        "kubernetes": lambda: application()["sparkConf"],
+        "emr-serverless": lambda: emr_job()["configurationOverrides"]["applicationConfiguration"][0]["properties"],
+    }[platform]()
+    assert {*settings} >= {"spark.sql.execution.arrow.maxRecordsPerBatch", "spark.redaction.string.regex"}
+    assert settings.items() <= defaults.items()
 
 
 EXAMPLES = re.sub(r"(?m)^# (?=\[|\w+(\.\w+)* = |  \w+=)", "", (CONF / "conditional-log.toml").read_text())
