@@ -171,6 +171,10 @@ def test_a_wrong_call_exits_with_2(argv, code, said):
     assert "hunter2" not in told
 
 
+def test_help_has_the_exit_codes():
+    assert "exit codes: 0 done; 1 failed, run it again" in " ".join(run("--help").out.split())
+
+
 def test_missing_log_is_an_error_that_no_retry_fixes(tmp_path):
     code, _, told = run("offsets", str(tmp_path / "nowhere"))
     assert code == 6
