@@ -171,9 +171,13 @@ def test_a_wrong_call_exits_with_2(argv, code, said):
     assert "hunter2" not in told
 
 
-def test_a_log_that_is_not_there_exits_with_1(tmp_path):
+def test_help_has_the_exit_codes():
+    assert "exit codes: 0 done; 1 failed, run it again" in " ".join(run("--help").out.split())
+
+
+def test_missing_log_is_an_error_that_no_retry_fixes(tmp_path):
     code, _, told = run("offsets", str(tmp_path / "nowhere"))
-    assert code == 1
+    assert code == 6
     assert told.startswith("error: [LOG_NOT_FOUND]")
     assert told.count(f"{tmp_path}/nowhere") == 1
     assert len(told.splitlines()) == 1
@@ -286,7 +290,7 @@ def test_expand_adds_partitions_and_refuses_what_adds_none(log):
     assert code == 2
     assert "has 4 partitions, and cannot be expanded to 4" in told
     code, _, told = run("expand", f"{log}-not-there", "--partitions", "4")
-    assert code == 1
+    assert code == 6
     assert f"there is no log at {log}-not-there" in told
 
 

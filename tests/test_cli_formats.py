@@ -17,6 +17,7 @@ from spark_cas.cli.commands import command_line
 from spark_cas.core.errors import ConflictError
 from spark_cas.core.load_locks import LoadLock, LoadLocks
 from spark_cas.core.records import RECORDS
+from tests.kafka import clients
 from tests.support.programs import run_cli
 
 ROOT = Path(__file__).parents[1]
@@ -38,15 +39,31 @@ ROWS: list[dict[str, Any]] = [
 def log(tmp_path):
     """A log with the rows in the second of two partitions."""
     address = str(tmp_path / "flights")
+    with open_log(address) as opened:
+        opened.create(2)
+    fill(address)
+    return address
+
+
+@pytest.fixture(params=["directory", pytest.param("topic", marks=pytest.mark.kafka)])
+def each_log(request):
+    """The same in a directory and in a topic."""
+    if request.param == "directory":
+        return request.getfixturevalue("log")
+    bootstrap = request.getfixturevalue("broker").bootstrap
+    address = f"kafka://{bootstrap}/{clients.create_topic(bootstrap, 2)}"
+    fill(address)
+    return address
+
+
+def fill(address):
     now_ms = time.time_ns() // 1_000_000
     rows = [
         {name: each.get(name) for name in RECORDS.names} | {"timestamp": now_ms - each["age_ms"]} for each in ROWS
     ]
     with open_log(address) as opened:
-        opened.create(2)
         table = pa.Table.from_pylist(rows, RECORDS)
         raise_for_outcome(append_once(opened, 1, table, job="load", expected_offset=0), 1)
-    return address
 
 
 def shown(*argv):
@@ -132,7 +149,8 @@ def test_damaged_chunk_has_its_own_exit_code(log):
     assert (ended.code, ended.err.startswith("error: [CHUNK_DAMAGED] ")) == (6, True)
 
 
-def test_records_by_key_header_and_age(log):
+def test_records_by_key_header_and_age(each_log):
+    log = each_log
     assert offsets_in("read", log, "--key", "N1") == [1, 3]
     assert offsets_in("read", log, "--key", "Søren") == [0]
     assert offsets_in("read", log, "--key", "N") == []
@@ -156,7 +174,8 @@ def test_offset_beyond_the_end_names_partition_and_end(log):
         assert f"{argument} 600: partition 1 starts at offset 0 and ends at 4" in message
 
 
-def test_format_writes_the_bytes_of_each_record(log):
+def test_format_writes_the_bytes_of_each_record(each_log):
+    log, name = each_log, Path(each_log).name
     form = r"%t|%p|%o|%k|%K|%s|%S|%h|%%\t\x41\n"
     ended = subprocess.run(
         [sys.executable, "-m", "spark_cas.cli", "read", log, "-f", form],
@@ -165,8 +184,8 @@ def test_format_writes_the_bytes_of_each_record(log):
         check=True,
     )
     assert ended.stdout == (
-        "flights|1|0|Søren|6|old|3||%\tA\nflights|1|1|N1|2|日本\x9b|8|h=1|%\tA\nflights|1|2||-1||-1||%\tA\n".encode()
-        + b"flights|1|3|N1|2|"
+        f"{name}|1|0|Søren|6|old|3||%\tA\n{name}|1|1|N1|2|日本\x9b|8|h=1|%\tA\n{name}|1|2||-1||-1||%\tA\n".encode()
+        + f"{name}|1|3|N1|2|".encode()
         + b"\xff\n|2|h=2,i=NULL|%\tA\n"
     )
     times = [int(line) for line in shown("read", log, "--format", r"%T\n")]

@@ -10,13 +10,16 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 PACKAGE = "spark-cas"
+_DEVELOPMENT = {"bench", "demo", "docs", "notebooks", "test"}
+"""The extras that no user needs."""
 
 
 def main(arguments: list[str]) -> int:
     """Write the bill to a file."""
     [path] = arguments
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(json.dumps(bill_of(PACKAGE, ("spark", "avro")), indent=2) + "\n")
+    extras = {*distribution(PACKAGE).metadata.get_all("Provides-Extra", ())} - _DEVELOPMENT
+    Path(path).write_text(json.dumps(bill_of(PACKAGE, extras), indent=2) + "\n")
     return 0
 
 

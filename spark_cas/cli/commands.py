@@ -28,6 +28,10 @@ def command_line() -> CommandLine:
     program = CommandLine(
         "spark-cas", "Conditional publish for Spark: logs that store each row exactly once, at the expected offset."
     )
+    program.parser.epilog = (
+        "exit codes: 0 done; 1 failed, run it again; 2 to 7 a retry fails until you fix the cause ('spark-cas load "
+        "--help' lists them); 130 interrupted."
+    )
     program.parser.add_argument("--version", action="version", version=f"spark-cas {__version__}")
     # `main` passes its arguments to the bulk load.
     program.add_command("load", "Load files exactly once, with Spark on this machine. See 'spark-cas load --help'.")

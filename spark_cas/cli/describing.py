@@ -81,7 +81,7 @@ def jobs(arguments: argparse.Namespace) -> ExitCode:
     with opened(arguments) as log:
         for each in job_states(log):
             if each.error is not None:
-                code = ExitCode.DAMAGED
+                code = ExitCode.LOG_UNUSABLE
             if arguments.json:
                 error = None if each.error is None else each.error.message
                 print(json_line({**asdict(replace(each, error=None)), "error": error}))

@@ -16,6 +16,7 @@ from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.doctor.examining import exact_transaction, examine, own_transactions
 from spark_cas.log.open import open_log, with_short_timeout
+from spark_cas.options.option_names import without_secret
 from spark_cas.programs.environment import accelerators, environment_findings, versions
 from spark_cas.programs.errors import ExitCode, UsageError
 from spark_cas.programs.program import print_line
@@ -98,14 +99,14 @@ def _confirm(question: str) -> None:
 
 
 def _with_address(finding: Finding, arguments: argparse.Namespace) -> Finding:
-    """Return a finding whose fix names the log as the user did. Other options may be secret."""
+    """Return a finding whose fix names the log as the user did, with the same options except secrets."""
     if arguments.bootstrap_servers is None:
         address = shlex.quote(str(arguments.log))
     else:
         brokers = shlex.quote(arguments.bootstrap_servers)
         address = f"--bootstrap-servers {brokers} --topic {shlex.quote(arguments.topic)}"
-    prefixes = [f"{name}={value}" for name, value in arguments.log_option or () if name.lower() == "idprefix"]
-    address = " ".join([address, *(f"--log-option {shlex.quote(each)}" for each in prefixes)])
+    options = [f"{name}={without_secret(name, value)}" for name, value in arguments.log_option]
+    address = " ".join([address, *(f"--log-option {shlex.quote(each)}" for each in options)])
     words = [address if word == "LOG" else word for word in finding.fix.split(" ")]
     return replace(finding, fix=" ".join(words))
 

@@ -107,6 +107,8 @@ class ConditionalLogError(Exception):
     """Any error of spark_cas. ``message`` has the fix. A field is None if the error does not have it."""
 
     kind: ClassVar[ErrorKind]
+    retriable: ClassVar[bool] = False
+    """True if the same call may succeed later. False if every retry fails until somebody fixes the cause."""
     partition: int | None = None
     """The partition of the log."""
     row: int | None = None
@@ -172,6 +174,7 @@ class FencedError(RefusedError):
     """A newer writer of the same job claimed the partition."""
 
     kind = ErrorKind.FENCED
+    retriable = True
 
 
 class ProgressLostError(RefusedError):
@@ -184,18 +187,21 @@ class LayoutChangedError(RefusedError):
     """The log has another layout epoch than the plan."""
 
     kind = ErrorKind.LAYOUT_CHANGED
+    retriable = True
 
 
 class LoadInProgressError(RefusedError):
     """Another load holds the lock of the same partitions. Nothing was planned."""
 
     kind = ErrorKind.LOAD_IN_PROGRESS
+    retriable = True
 
 
 class NotLeaderError(RefusedError):
     """Another node leads the shard of a key-value store, or none does."""
 
     kind = ErrorKind.NOT_LEADER
+    retriable = True
 
     def __init__(self, message: str, leader: str | None = None, **fields: Unpack[Fields]) -> None:
         super().__init__(message, **fields)
@@ -219,12 +225,14 @@ class UnknownOutcomeError(ConditionalLogError):
     """A response was lost: the commit status of the last chunk is unknown."""
 
     kind = ErrorKind.UNKNOWN_OUTCOME
+    retriable = True
 
 
 class MayBeStaleError(ConditionalLogError):
     """The node cannot prove that a value is the newest."""
 
     kind = ErrorKind.MAY_BE_STALE
+    retriable = True
 
 
 class InputError(ConditionalLogError, ValueError):
@@ -351,16 +359,20 @@ class StorageError(LogError):
     """The brokers or the store cannot be reached, deny access, or are full."""
 
     kind = ErrorKind.STORAGE
+    retriable = True
 
 
 class AccessDeniedError(StorageError):
     """The brokers or the store deny this user a right that the operation needs."""
 
     kind = ErrorKind.ACCESS_DENIED
+    retriable = False
 
 
 class NotStoredError(StorageError):
     """The store never accepts these rows. Another process receives it as `StorageError`."""
+
+    retriable = False
 
 
 class TransactionEndedError(StorageError):

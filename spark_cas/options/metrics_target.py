@@ -106,6 +106,8 @@ def _seconds() -> float:
 
 def _reason(error: Exception) -> str:
     """Return the reason without the text of the error, which may contain the target."""
+    if isinstance(error, ImportError) and error.name == "fcntl":
+        return "a file needs Linux or macOS. Use a Pushgateway or otel"
     if isinstance(error, ImportError):
         return f"package {error.name} is missing. Install spark-cas[metrics] where Spark's driver runs"
     cause = getattr(error, "reason", None)

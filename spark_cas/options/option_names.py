@@ -1,9 +1,11 @@
 """Check option names: reject unknown ones and suggest the closest known name."""
 
 import difflib
+import re
 from collections.abc import Mapping
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings.jaas import parse_jaas
 from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
 from spark_cas.log.kafka.settings.unused import UNUSED_BY_NAME
 from spark_cas.options.kafka_connector import refusal_of
@@ -17,6 +19,23 @@ KAFKA = "kafka."
 
 _CONDITIONS_OF_READS = frozenset({"logid"})
 """Options that make a read fail if the log is another one. A write does not check them, so it rejects them."""
+
+_SECRET = re.compile(r"secret|password|token|key|jaas", re.IGNORECASE)
+_PUBLIC = re.compile(r"(_file|[._]url|store\.location|store\.type|_kms_key_id|_enabled)$")
+"""Names that `_SECRET` matches, and whose values are not secret."""
+
+
+def without_secret(name: str, value: str) -> str:
+    """Return the value of a valid option, and ``...`` for a secret. A reference to a secret is not secret."""
+    key = name.lower()
+    if not is_setting(key) or not _SECRET.search(key) or _PUBLIC.search(key):
+        return value
+    secrets = [value]
+    if key == f"{KAFKA}sasl.jaas.config":
+        secrets = [each for option, each in parse_jaas(value).options.items() if _SECRET.search(option)]
+    # Only the settings of Kafka may be references.
+    is_public = key.startswith(KAFKA) and all(each.startswith(("env:", "file:")) for each in secrets)
+    return value if is_public else "..."
 
 
 def is_setting(key: str) -> bool:

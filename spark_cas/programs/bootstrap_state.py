@@ -18,7 +18,8 @@ the offsets of the state. A table has the offsets in its property spark_cas.offs
 is not a state.
 
 exit codes: 0 saved; 1 failed, run it again; 2 usage; 3 rejected: --since was saved from another log;
-130 interrupted. The last line on stdout is the result as JSON. Its expected_offsets are for the next write.
+6 the log is missing, damaged or trimmed; 7 a right is missing; 130 interrupted.
+The last line on stdout is the result as JSON. Its expected_offsets are for the next write.
 """
 
 

@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _EPILOG = """\
-exit codes: 0 complete, by this or an earlier run; 1 failed, run it again; 2 usage; 3 rejected by a condition;
-4 the input changed; 5 the job has other rows than its files. With 6 the log is damaged or its store is
-unsafe, and with 7 a right is missing. With 130 it was interrupted, and the same command resumes.
+exit codes: 0 complete, by this or an earlier run; 1 failed, run it again. A retry of these fails until you fix the
+cause: 2 usage; 3 rejected by a condition; 4 the input changed; 5 the job has other rows than its files; 6 the log is
+missing, damaged or unsafe; 7 a right is missing. With 130 it was interrupted, and the same command resumes.
 A load that is not exactly once (option idempotence) does not resume: a rerun appends all rows again.
 The last line on stdout is the result as JSON.
 """

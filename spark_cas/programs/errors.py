@@ -8,13 +8,11 @@ from typing import Any
 
 from spark_cas.core.errors import (
     AccessDeniedError,
-    ChunkDamagedError,
     ConditionalLogError,
-    FormatError,
     InputChangedError,
     InputError,
+    LogError,
     RefusedError,
-    StoreUnsafeError,
     has_traceback,
     wrapped_error,
 )
@@ -57,17 +55,20 @@ class ExitCode(IntEnum):
     COMPLETE = 0
     """The job is complete, by this run or an earlier one."""
     FAILED = 1
-    """Any other failure. Rerun the same command."""
+    """A failure that may pass. Rerun the same command."""
     USAGE = 2
     """The arguments or the input are invalid. Fix them before a rerun."""
     REFUSED = 3
-    """A condition failed. None of the rejected rows is visible."""
+    """A condition failed, and fails in each rerun. None of the rejected rows is visible."""
     INPUT_CHANGED = 4
     """The rows differ from those with which the job began."""
     DIFFERENT = 5
     """The comparison finished and found differences. A rerun gives the same result."""
-    DAMAGED = 6
-    """The log is damaged, of an unknown format, or in an unsafe store. A rerun fails until an operator fixes it."""
+    LOG_UNUSABLE = 6
+    """The log or its records are missing, damaged or of an unknown format, or the store is unsafe.
+
+    A rerun fails until an operator fixes it.
+    """
     ACCESS_DENIED = 7
     """A right is missing. A rerun fails until an administrator grants it."""
     WARNING = 8
@@ -92,14 +93,16 @@ _EXIT_CODES: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
     ((InputChangedError,), ExitCode.INPUT_CHANGED),
     ((InputError, UsageError), ExitCode.USAGE),
     ((RowCountError,), ExitCode.DIFFERENT),
-    ((ChunkDamagedError, FormatError, StoreUnsafeError), ExitCode.DAMAGED),
     ((AccessDeniedError,), ExitCode.ACCESS_DENIED),
+    ((LogError,), ExitCode.LOG_UNUSABLE),
 )
-"""The first match applies."""
+"""The exit codes of errors that are not retriable. The first match applies."""
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an error that ends a run."""
+    if isinstance(error, ConditionalLogError) and error.retriable:
+        return ExitCode.FAILED
     return next((code for kinds, code in _EXIT_CODES if isinstance(error, kinds)), ExitCode.FAILED)
 
 

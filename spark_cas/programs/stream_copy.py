@@ -25,7 +25,8 @@ memory, so a batch has at most {most:,} offsets. --from-option maxOffsetsPerTrig
 set these options before the first run.
 
 exit codes: 0 all records are copied; 1 failed, run it again; 2 usage; 3 rejected by a condition; 4 the input changed;
-130 interrupted, the same command resumes. The last line on stdout is the result as JSON.
+6 the log is missing, damaged or trimmed; 7 a right is missing; 130 interrupted, the same command resumes.
+The last line on stdout is the result as JSON.
 """
 _MOST_OFFSETS = 1_000_000
 _MINIMUM = ("minoffsetspertrigger", "maxtriggerdelay")

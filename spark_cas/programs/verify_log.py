@@ -23,7 +23,7 @@ The program compares rows by key and value, each with its count. With --order-by
 records of each key. To compare a part of a log, add --log-option startingOffsets=... and endingOffsets=...
 
 exit codes: 0 the log has exactly these rows; 1 the comparison failed, run it again; 2 usage; 5 the log differs;
-130 interrupted. The last line on stdout is the result as JSON.
+6 the log is missing or damaged; 7 a right is missing; 130 interrupted. The last line on stdout is the result as JSON.
 """
 
 

@@ -107,6 +107,22 @@ def test_input_errors_are_value_errors_and_no_others_are(kind: ErrorKind):
     assert issubclass(error, ValueError) == issubclass(error, InputError)
 
 
+def test_errors_that_a_retry_of_the_same_call_may_fix():
+    retriable = {kind for kind in ErrorKind if ERRORS_BY_KIND[kind].retriable}
+    assert retriable == {
+        ErrorKind.FENCED,
+        ErrorKind.LAYOUT_CHANGED,
+        ErrorKind.LOAD_IN_PROGRESS,
+        ErrorKind.MAY_BE_STALE,
+        ErrorKind.NOT_LEADER,
+        ErrorKind.STORAGE,
+        ErrorKind.UNKNOWN_OUTCOME,
+    }
+    assert not errors.NotStoredError.retriable
+    assert errors.UndecidedError.retriable
+    assert errors.TransactionEndedError.retriable
+
+
 HIDDEN, SHOWN = (
     "",
     """\

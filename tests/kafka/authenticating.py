@@ -1,5 +1,6 @@
 """A broker that authenticates its clients over TLS, by each mechanism, and the settings of a user for each."""
 
+import base64
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs
 
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
@@ -152,13 +154,16 @@ def _clients(folder: Path, url: str) -> dict[str, dict[str, str]]:
 
 
 class _Endpoint(BaseHTTPRequestHandler):
-    """The token endpoint of an identity service: a token for each request with the client's secret."""
+    """The token endpoint of an identity service: a token for each request with the client's id and secret."""
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        token, _ = token_provider.jwt(60)
-        body = json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 60}).encode()
-        self.send_response(200 if self.headers.get("Authorization", "").startswith("Basic ") else 401)
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        is_known = self.headers.get("Authorization") == f"Basic {login}"
+        is_valid = is_known and form.get("grant_type") == ["client_credentials"]
+        reply = {"access_token": token_provider.jwt(60)[0], "token_type": "Bearer", "expires_in": 60}
+        body = json.dumps(reply if is_valid else {"error": "invalid_client"}).encode()
+        self.send_response(200 if is_valid else 401)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -79,6 +79,17 @@ def test_client_without_a_login_is_rejected(authenticating, way):
         open_log(f"kafka://{authenticating.servers[way]}/flights", {**given, "security.protocol": "SSL"}).layout()
 
 
+def test_wrong_secret_of_the_token_endpoint_is_rejected(authenticating):
+    """Otherwise, the test above would not show that a reference to the secret is resolved."""
+    way = "token endpoint"
+    secret = "sasl.oauthbearer.client.credentials.client.secret"
+    settings = {**authenticating.settings[way], secret: "canary-wrong"}
+    assert settings.keys() == authenticating.settings[way].keys()
+    with pytest.raises(StorageError) as refused:
+        open_log(f"kafka://{authenticating.servers[way]}/flights", settings).layout()
+    assert_hidden("".join(traceback.format_exception(refused.value)))
+
+
 def test_token_is_refreshed_before_it_expires(authenticating, provided_tokens, caplog):
     """The clients stay open, and the broker closes each connection whose token has expired."""
     address = f"kafka://{authenticating.servers[PROVIDER]}/{create_topic(authenticating.open)}"

@@ -33,18 +33,19 @@ TAKEN = words("""
     auto.commit.interval.ms compression.gzip.level compression.lz4.level compression.zstd.level
     default.api.timeout.ms group.id group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
     internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported linger.ms max.block.ms
-    max.poll.interval.ms max.poll.records metadata.max.idle.ms metrics.num.samples metrics.recording.level
-    metrics.sample.window.ms partition.assignment.strategy partitioner.adaptive.partitioning.enable
-    partitioner.availability.timeout.ms retries sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
-    sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-    sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
-    sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+    max.poll.interval.ms max.poll.records metadata.max.idle.ms metric.reporters metrics.num.samples
+    metrics.recording.level metrics.sample.window.ms partition.assignment.strategy
+    partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms retries
+    sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.oauthbearer.clock.skew.seconds
+    sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
     sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
     sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name session.timeout.ms
-    share.acknowledgement.mode socket.connection.setup.timeout.max.ms ssl.keymanager.algorithm
-    ssl.cipher.suites ssl.enabled.protocols ssl.protocol ssl.secure.random.implementation
-    ssl.trustmanager.algorithm transaction.timeout.ms
+    share.acknowledgement.mode socket.connection.setup.timeout.max.ms ssl.keymanager.algorithm ssl.cipher.suites
+    ssl.enabled.protocols ssl.protocol ssl.secure.random.implementation ssl.trustmanager.algorithm
+    transaction.timeout.ms
 """)
 TAKEN_FOR_WHAT_HOLDS_ANYWAY = {
     "acks": ("all", "1"),
@@ -59,7 +60,7 @@ TAKEN_FOR_WHAT_HOLDS_ANYWAY = {
 """An accepted value and a rejected one."""
 REFUSED = words("""
     auto.offset.reset bootstrap.servers enable.auto.commit interceptor.classes key.deserializer key.serializer
-    metric.reporters partitioner.class sasl.client.callback.handler.class sasl.kerberos.kinit.cmd
+    partitioner.class sasl.client.callback.handler.class sasl.kerberos.kinit.cmd
     sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
     sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
     sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud

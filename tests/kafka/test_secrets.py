@@ -1,5 +1,6 @@
 """References to secrets, resolved when clients are created. Runs without a broker."""
 
+import re
 import traceback
 
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import strategies as st
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.secrets import RESOLVED, resolve
-from spark_cas.log.kafka.settings.translate import librdkafka_settings
+from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
+from spark_cas.options.option_names import without_secret
+from spark_cas.options.store_settings import STORE_OPTIONS
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 SETTINGS = sorted(RESOLVED)
@@ -103,3 +106,49 @@ def test_a_secret_is_neither_empty_nor_cut_short(content, tmp_path, monkeypatch)
     assert "a file that is empty or holds NUL" in refusal("ssl.key.password", f"file:{tmp_path}/secret")
     monkeypatch.setenv("A_SECRET", "")
     assert "an environment variable that is empty" in refusal("ssl.key.password", "env:A_SECRET")
+
+
+SECRET = {
+    "kafka.sasl.oauthbearer.client.credentials.client.secret",
+    "kafka.ssl.key.password",
+    "kafka.ssl.keystore.certificate.chain",
+    "kafka.ssl.keystore.key",
+    "kafka.ssl.keystore.password",
+    "kafka.ssl.truststore.password",
+    "store.access_key_id",
+    "store.account_key",
+    "store.bearer_token",
+    "store.client_secret",
+    "store.encryption_key",
+    "store.fabric_session_token",
+    "store.sas_key",
+    "store.sas_token",
+    "store.secret_access_key",
+    "store.service_account_key",
+    "store.session_token",
+    "store.sse_customer_key_base64",
+    "store.token",
+}
+
+
+def test_values_that_are_not_shown():
+    names = {f"store.{name}" for name in STORE_OPTIONS} | {f"kafka.{name}" for name in ALLOWED - {"sasl.jaas.config"}}
+    hidden = {name for name in names if without_secret(name.upper(), "canary") == "..."}
+    assert hidden <= names
+    assert {re.sub(r"\.(aws|azure_storage|azure|google)_", ".", name) for name in hidden} == SECRET
+    assert {without_secret(name, "canary") for name in (names - hidden) | {"idPrefix", "tokenProvider"}} == {"canary"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_shown"),
+    [
+        ("kafka.ssl.key.password", "file:/etc/secrets/key", True),
+        ("kafka.ssl.key.password", "env:KEY", True),
+        ("store.sas_key", "env:KEY", False),
+        ("kafka.sasl.jaas.config", f'{SCRAM} required username="u" password="env:PASSWORD";', True),
+        ("kafka.sasl.jaas.config", f'{SCRAM} required username="u" password="canary";', False),
+        ("KAFKA.sasl.jaas.config", f'{SCRAM} required username="env:U" password="canary";', False),
+    ],
+)
+def test_only_a_reference_to_a_secret_is_shown(name, value, is_shown):
+    assert without_secret(name, value) == (value if is_shown else "...")

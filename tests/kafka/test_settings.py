@@ -235,7 +235,6 @@ OWNED = [
 RUNS_CODE = [
     ("config.providers.file.class", "run code"),
     ("debug", "log of every worker"),
-    ("metric.reporters", "run code"),
     ("of.my.own.class", "run code"),
     ("plugin.library.paths", "library"),
     ("sasl.client.callback.handler.class", "no handler"),

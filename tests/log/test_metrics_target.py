@@ -193,6 +193,13 @@ def test_missing_library_is_a_warning_that_names_the_extra(tmp_path, caplog, mon
     assert "spark-cas[metrics]" in caplog.text
 
 
+def test_file_on_windows_is_a_warning_that_names_other_targets(tmp_path, caplog, monkeypatch):
+    """Windows has no module fcntl."""
+    monkeypatch.setitem(__import__("sys").modules, "fcntl", None)
+    publish(f"file:{tmp_path}/metrics.prom", measured())
+    assert ("Linux or macOS" in caplog.text, "Install" in caplog.text) == (True, False)
+
+
 def test_lock_that_another_process_holds_does_not_block_a_write(tmp_path, caplog, set_timing):
     set_timing(best_effort=0.01)
     file = tmp_path / "metrics.prom"

@@ -1,6 +1,7 @@
 """`spark-cas doctor` on a directory and on an S3 server: it finds each planted problem, and no other one."""
 
 import json
+import shlex
 import socket
 
 import pytest
@@ -11,7 +12,7 @@ from spark_cas.log import clock
 from spark_cas.log.doctor import examining
 from spark_cas.log.objects import paths
 from tests.objects.bad_day import BUSY, BadDay, proxy_to
-from tests.objects.servers import moto
+from tests.objects.servers import S3_OPTIONS, moto
 from tests.support.loads import TEN, run_job
 from tests.support.planted_problems import (
     lock_of_ended_process,
@@ -108,18 +109,22 @@ def test_the_report_changes_nothing(tmp_path, plant):
         (lock_of_ended_process, ["abort"]),
     ],
 )
-def test_the_named_command_fixes_the_problem(tmp_path, plant, command):
-    address = str(tmp_path / "flights")
-    with open_log(address) as log:
-        log.create(2)
+def test_the_named_command_fixes_the_problem(place, plant, command):
+    """On S3, after the user replaced the placeholders of the secrets."""
+    arguments, opened = place
+    with opened() as log:
         plant(log)
         if plant is lock_of_ended_process:
             unfinished_job(log)
-    [finding] = [each for found in report_on(address).problems.values() for each in found]
-    program, *arguments = finding["fix"].rpartition("spark-cas ")[2].split()
+    [finding] = [each for found in report_on(*arguments).problems.values() for each in found]
+    secrets = {name: S3_OPTIONS[name] for name in ("aws_access_key_id", "aws_secret_access_key")}
+    assert not [value for value in secrets.values() if value in finding["fix"]]
+    program, *fix = shlex.split(finding["fix"].rpartition("spark-cas ")[2])
     assert program == command[0]
-    assert run_cli(program, *arguments).code == 0
-    assert report_on(address).problems == {}
+    for name, value in secrets.items():
+        fix = [each.replace(f"store.{name}=...", f"store.{name}={value}") for each in fix]
+    assert run_cli(program, *fix).code == 0
+    assert report_on(*arguments).problems == {}
 
 
 def test_running_load_is_no_warning(place):
@@ -199,7 +204,7 @@ def test_log_without_probe_object_is_not_probed(tmp_path):
 
 
 def test_missing_log_is_an_error(tmp_path):
-    assert run_cli("doctor", str(tmp_path / "none")).code == 1
+    assert run_cli("doctor", str(tmp_path / "none")).code == 6
 
 
 @pytest.mark.parametrize(

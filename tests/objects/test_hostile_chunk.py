@@ -1,6 +1,7 @@
 """A chunk that another program wrote raises an error that names its file, and does not fill the reader's memory."""
 
 import json
+import pickle
 import sys
 
 import pyarrow as pa
@@ -149,6 +150,35 @@ def test_only_keys_have_a_dictionary(column):
 def test_values_that_share_prefixes_are_rejected():
     with pytest.raises(ChunkDamagedError, match="its column value has an encoding"):
         read_all(forged(table_of("abc"), 3, column_encoding={"value": "DELTA_BYTE_ARRAY"}))
+
+
+class Opens:
+    """An object whose pickle creates a file when it is loaded."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+@pytest.mark.parametrize("name", ["value", "further"])
+def test_a_pickled_extension_type_is_rejected_and_runs_no_code(tmp_path, name):
+    """Versions of pyarrow before 14 unpickled it when they read the schema."""
+    marks = {
+        b"ARROW:extension:name": b"arrow.py_extension_type",
+        b"ARROW:extension:metadata": pickle.dumps(Opens(tmp_path / "ran")),
+    }
+    records, values = table_of("abc"), pa.array([b"a", b"b", b"c"])
+    field = pa.field(name, pa.binary(), metadata=marks)
+    records = records.drop_columns([name] if name in records.column_names else []).append_column(field, values)
+    data = forged(records, 3, store_schema=True)
+    for read in (read_all, lambda data: decode_header(data, "the chunk")):
+        with pytest.raises(ChunkDamagedError, match="the chunk: it has a schema of Arrow"):
+            read(data)
+    assert not (tmp_path / "ran").exists()
+    pickle.loads(marks[b"ARROW:extension:metadata"]).close()  # noqa: S301 - our own bytes
+    assert (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("rows", [2, 4, 2**40])

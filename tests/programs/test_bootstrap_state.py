@@ -161,7 +161,7 @@ def test_a_refresh_that_could_be_wrong_is_refused(run, path, tmp_path, monkeypat
     with monkeypatch.context() as unseen:
         unseen.setattr(ObjectLog, "tombstones_kept_ms", lambda _: 0)
         code, result, told = run("--log", path, "--output", place)
-    assert (code, result["error"]) == (1, "TRIMMED")
+    assert (code, result["error"]) == (6, "TRIMMED")
     assert "--operation DescribeConfigs --topic" in told
     assert run("--log", path, "--output", place)[0] == 0
     refresh = ["--log", path, "--since", place]
@@ -180,7 +180,7 @@ def test_a_refresh_that_could_be_wrong_is_refused(run, path, tmp_path, monkeypat
         append(log, 0, {b"c": b"1", b"\xff": b"no text"})
         log.trim(0, 2)
     code, result, told = run(*refresh, "--output", f"{place}-2")
-    assert (code, result["error"]) == (1, "TRIMMED")
+    assert (code, result["error"]) == (6, "TRIMMED")
     assert "offsets 1 to 1" in told
     loses = ["--log-option", "failOnDataLoss=false"]
     assert run(*refresh, *loses, "--output", f"{place}-3")[1]["rows"] == 2
@@ -253,9 +253,9 @@ def test_a_state_of_a_topic(spark, run, broker, tmp_path, monkeypatch):
     with monkeypatch.context() as slow:
         slow.setattr(saved_state._Folder, "write_rows", write_slowly)
         code, result, told = run(*arguments, "--output", third)
-    assert (code, result["error"]) == (1, "TRIMMED")
+    assert (code, result["error"]) == (6, "TRIMMED")
     assert not Path(third, "offsets").exists()
     clients.configure(broker.bootstrap, topic, delete_retention_ms="1000")
     code, result, told = run(*arguments, "--output", third, "--since", second)
-    assert (code, result["error"]) == (1, "TRIMMED")
+    assert (code, result["error"]) == (6, "TRIMMED")
     assert "keeps tombstones for 1 s" in told

@@ -310,7 +310,7 @@ def test_without_a_job_name_a_warning_and_a_second_load(load, parquet):
         (("--job", "a/b"), 2, "option job"),
         (("--partitions", "0"), 2, "partitions must be a whole number"),
         (("--input", "no-such-file.parquet"), 2, "no-such-file.parquet"),
-        ((), 1, "[LOG_NOT_FOUND] there is no log"),
+        ((), 6, "[LOG_NOT_FOUND] there is no log"),
         (("--partitions", "4", "--max-bytes-per-chunk", "20"), 2, "Raise option maxBytesPerChunk, "),
     ],
 )

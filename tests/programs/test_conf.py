@@ -16,9 +16,10 @@ import pytest
 import yaml
 from botocore.validate import validate_parameters
 
+from spark_cas.core.errors import ERRORS_BY_KIND
 from spark_cas.options.parse import parse_load
 from spark_cas.programs import bulk_load
-from spark_cas.programs.errors import ExitCode
+from spark_cas.programs.errors import ExitCode, exit_code_of
 from tests.pages import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -120,17 +121,17 @@ def test_the_job_of_emr_is_a_request_of_its_api():
     assert all("=./environment/bin/python" in each for each in submit if "PYTHON" in each)
 
 
-@pytest.mark.parametrize("settings", ["databricks", "kubernetes", "emr-serverless"])
-def test_settings_of_spark_are_those_of_the_defaults(settings):
+@pytest.mark.parametrize("platform", COMMANDS)
+def test_settings_of_spark_are_those_of_the_defaults(platform):
     lines = (CONF / "spark-defaults.conf").read_text().splitlines()
     defaults = dict(line.split(maxsplit=1) for line in lines if line.startswith("spark."))
-    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    values = {
-        "databricks": lambda: bundle()["job_clusters"][0]["new_cluster"]["spark_conf"][name],
-        "kubernetes": lambda: application()["sparkConf"][name],
-        "emr-serverless": lambda: found(f"{re.escape(name)}=(\\d+)", json.dumps(emr_job())),
-    }
-    assert values[settings]() == defaults[name]
+    settings = {
+        "databricks": lambda: bundle()["job_clusters"][0]["new_cluster"]["spark_conf"],
+        "kubernetes": lambda: application()["sparkConf"],
+        "emr-serverless": lambda: emr_job()["configurationOverrides"]["applicationConfiguration"][0]["properties"],
+    }[platform]()
+    assert {*settings} >= {"spark.sql.execution.arrow.maxRecordsPerBatch", "spark.redaction.string.regex"}
+    assert settings.items() <= defaults.items()
 
 
 EXAMPLES = re.sub(r"(?m)^# (?=\[|\w+(\.\w+)* = |  \w+=)", "", (CONF / "conditional-log.toml").read_text())
@@ -251,7 +252,8 @@ def test_the_examples_of_orchestrators_run_a_valid_command():
     program, name, *arguments = names["command"]("2026-11-29")
     assert (program, name) == ("spark-cas", "load")
     assert "2026-11-29" in checked(arguments).job
-    assert names["NO_RETRY"] <= {*ExitCode} - {ExitCode.COMPLETE, ExitCode.FAILED, ExitCode.REFUSED}
+    final = {exit_code_of(error("x")) for error in ERRORS_BY_KIND.values() if not error.retriable}
+    assert names["NO_RETRY"] == final | {ExitCode.DIFFERENT}
     assert len(orchestrators) == 2
     for each in orchestrators:
         nodes = [node for node in ast.walk(ast.parse(each)) if isinstance(node, ast.ImportFrom)]

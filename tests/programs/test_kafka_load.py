@@ -127,7 +127,7 @@ def test_a_topic_that_was_made_anew_holds_nothing_of_a_complete_job(load, rows, 
 
 def test_what_is_wrong_is_said_in_a_line_and_an_exit_code(load):
     code, _, told = load("--job", "load-1")
-    assert (code, "[LOG_NOT_FOUND]" in told) == (1, True)
+    assert (code, "[LOG_NOT_FOUND]" in told) == (6, True)
     code, report, told = load("--job", "load-1", "--log-option", f"kafka.sasl.jaas.config={CANARY}")
     assert (code, report["status"], report["log"]) == (2, "usage", "")
     assert "kafka.security.protocol" in told

@@ -48,9 +48,10 @@ def parse(*argv):
     [
         (errors.ConflictError("x"), 3),
         (errors.TruncatedError("x"), 3),
-        (errors.FencedError("x"), 3),
+        (errors.FencedError("x"), 1),
+        (errors.LoadInProgressError("x"), 1),
+        (errors.LayoutChangedError("x"), 1),
         (errors.ProgressLostError("x"), 3),
-        (errors.LayoutChangedError("x"), 3),
         (errors.InputChangedError("x"), 4),
         (errors.OptionError("x"), 2),
         (errors.SchemaError("x"), 2),
@@ -59,7 +60,11 @@ def parse(*argv):
         (UsageError("x"), 2),
         (errors.UnknownOutcomeError("x"), 1),
         (errors.StorageError("x"), 1),
-        (errors.LogNotFoundError("x"), 1),
+        (errors.NotStoredError("x"), 6),
+        (errors.LogNotFoundError("x"), 6),
+        (errors.LogNotSharedError("x"), 6),
+        (errors.TrimmedError("x"), 6),
+        (errors.UnreadableRecordError("x"), 6),
         (errors.ChunkDamagedError("x"), 6),
         (errors.StoreUnsafeError("x"), 6),
         (errors.FormatError("x"), 6),
@@ -70,6 +75,15 @@ def parse(*argv):
 )
 def test_exit_codes(error, code):
     assert exit_code_of(error) == code
+
+
+@pytest.mark.parametrize("kind", errors.ErrorKind)
+def test_only_an_error_that_a_retry_may_fix_has_the_exit_code_1(kind):
+    error = errors.ERRORS_BY_KIND[kind]("x")
+    assert (exit_code_of(error) is ExitCode.FAILED) is error.retriable
+    from_spark = errors.error_from_text(str(error))
+    assert from_spark is not None
+    assert from_spark.retriable is error.retriable
 
 
 def test_an_error_of_a_worker_is_told_by_its_last_line():

@@ -110,7 +110,7 @@ def test_unusual_records_of_other_producers_are_copied_unchanged(copy, topics):
 
 def check_unreadable(address, code, shown, result):
     """Check that a copy failed at offset 1 with the plain error of the package."""
-    assert (code, result["error"]) == (1, "UNREADABLE_RECORD")
+    assert (code, result["error"]) == (6, "UNREADABLE_RECORD")
     message = result["message"]
     assert message.startswith(f"[UNREADABLE_RECORD] partition 0 of topic {address.split('/')[3]}: ")
     assert "offset 1 " in message

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tools.kafka_broker.cluster import KafkaBroker
 from tools.kafka_broker.connector import avro_jars
-from tools.kafka_broker.jars import KAFKA_VERSION, kafka_jars
+from tools.kafka_broker.jars import KAFKA_VERSION, kafka_jars, tools_jars
 from tools.kafka_broker.waiting import end_of
 
 _PORT = 9092
@@ -37,6 +37,7 @@ def main() -> int:
     if arguments.jars_only:
         kafka_jars()
         avro_jars()  # for tests
+        tools_jars()
         return 0
     return _serve(arguments.conf)
 

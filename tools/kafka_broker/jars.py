@@ -35,10 +35,24 @@ _IVY_FILE = f"""\
 </ivy-module>
 """
 
+_TOOLS_FILE = f"""\
+<ivy-module version="2.0">
+  <info organisation="spark_cas" module="kafka-tools"/>
+  <dependencies defaultconfmapping="default->default">
+    <dependency org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_VERSION}" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
+
 
 def kafka_jars() -> Path:
     """Return the folder with the jars of a broker. The first call on a machine downloads them (43 MB)."""
     return resolved(f"kafka-{KAFKA_VERSION}", _IVY_FILE)
+
+
+def tools_jars() -> Path:
+    """Return the folder with the jar of Kafka's command-line tools, which needs those of a broker (0.6 MB)."""
+    return resolved(f"kafka-tools-{KAFKA_VERSION}", _TOOLS_FILE)
 
 
 def resolved(name: str, ivy_file: str) -> Path:

@@ -28,6 +28,7 @@ from spark_cas.log.kafka.topic.weak_settings import (
     loss_findings,
     registry_findings,
     removal_findings,
+    with_brokers,
 )
 
 _BATCH_OVERHEAD_BYTES = 512
@@ -107,7 +108,7 @@ def _require_exactly_once(
         clients.cached("transactions", lambda: _require_transactions(clients, spec))
     create_registry_topics(clients.admin, spec, only_try=True)
     names = spec.registry_topic, spec.layouts_topic
-    return [note for name in names for note in _notes_on_registry(clients.admin, name)]
+    return [note for name in names for note in _notes_on_registry(clients.admin, spec, name)]
 
 
 def _in_sync(admin: Admin, topic: str, *needed: AclOperation) -> tuple[TopicDescription, TopicSettings | None]:
@@ -207,7 +208,7 @@ def _notes(description: TopicDescription, settings: TopicSettings) -> list[str]:
     return [each.meaning for each in findings]
 
 
-def _notes_on_registry(admin: Admin, name: str) -> list[str]:
+def _notes_on_registry(admin: Admin, spec: KafkaSpec, name: str) -> list[str]:
     """Check that a registry topic, if it exists, is usable and keeps its records, and return notes on it."""
     try:
         description, settings = _in_sync(admin, name, AclOperation.WRITE, AclOperation.READ)
@@ -217,7 +218,7 @@ def _notes_on_registry(admin: Admin, name: str) -> list[str]:
         return []
     for each in registry_findings(name, settings):
         raise StorageError(
-            f"{each.meaning}. Nothing was appended. An administrator fixes it: {each.fix}. Then run the same job "
-            f"again."
+            f"{each.meaning}. Nothing was appended. An administrator fixes it: {with_brokers(each.fix, spec)}. Then "
+            f"run the same job again."
         )
     return [each.meaning for each in loss_findings(description, settings)]

@@ -34,6 +34,7 @@ _GROUPED_VERSION = 2
 
 _HEADER = "spark_cas.header"
 _CHECKSUM = "spark_cas.checksum"
+_ARROW_SCHEMA = b"ARROW:schema"
 _MARK = b"xxh3_128:"
 _BLANK = b"0" * 32
 
@@ -186,6 +187,9 @@ def decode_header(end: memoryview, subject: str) -> StoredChunk:
         raise _damaged(subject, "its footer cannot be read") from None
     if checksum != xxhash.xxh3_64_hexdigest(text.encode()):
         raise _damaged(subject, "the checksum of its header does not fit")
+    if _ARROW_SCHEMA in metadata:
+        # It may name extension types, whose classes would interpret the bytes of the file.
+        raise _forged(subject, "it has a schema of Arrow, which no writer stores")
     try:
         return StoredChunk(_header(json.loads(text), subject), stored)
     except INVALID_FIELDS:

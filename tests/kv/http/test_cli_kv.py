@@ -99,7 +99,7 @@ def test_missing_log_is_reported(run, tmp_path):
     code, _, told = run(
         "serve", str(tmp_path / "nowhere"), "--folder", str(tmp_path / "a"), "--listen", "127.0.0.1:0"
     )
-    assert code == 1
+    assert code == 6
     assert told.startswith("error: [LOG_NOT_FOUND]")
 
 

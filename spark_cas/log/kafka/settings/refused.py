@@ -89,7 +89,6 @@ REFUSALS: tuple[Refusal, ...] = (
         (
             "config.providers",
             "interceptor.classes",
-            "metric.reporters",
             "plugin.library.paths",
             "security.providers",
             "ssl.provider",

@@ -77,6 +77,7 @@ UNUSED: tuple[Unused, ...] = (
         "The client has no metrics of Java.",
         (
             "auto.include.jmx.reporter",
+            "metric.reporters",
             "metrics.num.samples",
             "metrics.recording.level",
             "metrics.sample.window.ms",

@@ -1,6 +1,7 @@
 """Describe the brokers and topics of a log for `spark-cas doctor`: their weak settings and open transactions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from confluent_kafka.admin import TopicDescription
 
@@ -22,6 +23,7 @@ from spark_cas.log.kafka.topic.weak_settings import (
     removal_findings,
     replica_findings,
     transaction_findings,
+    with_brokers,
 )
 
 _TRANSACTIONS = "__transaction_state"
@@ -34,9 +36,15 @@ def cluster_findings(admin: Admin, spec: KafkaSpec) -> Iterator[Finding]:
     Raises:
         LogNotFoundError, StorageError.
     """
+    for each in _findings(admin, spec):
+        yield replace(each, fix=with_brokers(each.fix, spec))
+
+
+def _findings(admin: Admin, spec: KafkaSpec) -> Iterator[Finding]:
+    brokers = _alive(admin)
     for topic in (spec.topic, spec.registry_topic, spec.layouts_topic, *_INTERNAL):
-        yield from _topic_findings(admin, spec, topic)
-    for broker in _alive(admin):
+        yield from _topic_findings(admin, spec, topic, brokers)
+    for broker in brokers:
         values = broker_settings(admin, broker)
         if values:
             yield from broker_findings(broker, values)
@@ -89,7 +97,7 @@ def require_coordinators(admin: Admin) -> None:
     )
 
 
-def _topic_findings(admin: Admin, spec: KafkaSpec, topic: str) -> Iterator[Finding]:
+def _topic_findings(admin: Admin, spec: KafkaSpec, topic: str, brokers: Sequence[int]) -> Iterator[Finding]:
     try:
         description: TopicDescription = describe(admin, topic)
         settings = topic_settings(admin, topic)
@@ -100,7 +108,7 @@ def _topic_findings(admin: Admin, spec: KafkaSpec, topic: str) -> Iterator[Findi
     except NotPermittedError:
         yield _unreadable(f"topic {topic}", f"Describe on topic {topic}")
         return
-    yield from replica_findings(description, settings)
+    yield from replica_findings(description, settings, brokers)
     if settings is None:
         yield _unreadable(f"topic {topic}", f"DescribeConfigs on topic {topic}")
         return

@@ -1,21 +1,37 @@
 """Settings and replicas of topics and brokers that weaken a promise, as findings."""
 
-from collections.abc import Iterator, Mapping
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 
 from confluent_kafka import TopicPartitionInfo
 from confluent_kafka.admin import TopicDescription
 
 from spark_cas.core.finding import Finding, Problem, Severity
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import TopicSettings
 from spark_cas.log.timing import LONGEST_TRANSACTION_MS
 
 _USUAL_RESUME_MINUTES = 10_080
 """Seven days: the default of offsets.retention.minutes and, in milliseconds, of transactional.id.expiration.ms."""
 _RESTART = "in server.properties of each broker, and restart the brokers one after the other"
+_REPLICAS = 3
+_BROKERS = " BROKERS "
+"""The place of the address and the login in a fix that runs a tool of Kafka."""
 
 
-def replica_findings(description: TopicDescription, settings: TopicSettings | None) -> Iterator[Finding]:
-    """Yield findings on the leaders and the replicas of a topic."""
+def with_brokers(fix: str, spec: KafkaSpec) -> str:
+    """Return a fix of this module with the address of the brokers, and the file with the login if they need one."""
+    arguments = f"--bootstrap-server {shlex.quote(spec.bootstrap_servers)}"
+    if dict(spec.client_options).get("security.protocol", "plaintext") != "plaintext":
+        arguments += " --command-config client.properties"
+    return fix.replace(_BROKERS, f" {arguments} ", 1)
+
+
+def replica_findings(
+    description: TopicDescription, settings: TopicSettings | None, brokers: Sequence[int]
+) -> Iterator[Finding]:
+    """Yield findings on the leaders and the replicas of a topic, for a cluster with these brokers."""
     name = description.name
     needed = None if settings is None else settings.min_insync_replicas
     leaderless = [each for each in description.partitions if leader_of(each) < 0]
@@ -50,7 +66,7 @@ def replica_findings(description: TopicDescription, settings: TopicSettings | No
             Severity.WARNING,
             f"topic {name}",
             f"topic {name} has one replica: if its broker loses the disk, its records are lost",
-            "kafka-reassign-partitions.sh --execute, with three replicas for each partition",
+            _add_replicas(description, brokers),
             {"replicas": replicas},
         )
 
@@ -144,7 +160,7 @@ def broker_findings(broker: int, settings: Mapping[str, str]) -> Iterator[Findin
             f"broker {broker}",
             "transaction.partition.verification.enable is not true, or the brokers are older than Kafka 3.6: a "
             "transaction that a failure left open may block all readers until an operator aborts it. Set it to true",
-            "kafka-configs.sh --alter --entity-type brokers --entity-default --add-config "
+            f"kafka-configs.sh{_BROKERS}--alter --entity-type brokers --entity-default --add-config "
             "transaction.partition.verification.enable=true",
         )
 
@@ -190,7 +206,24 @@ def _number(settings: Mapping[str, str], name: str) -> int | None:
 
 
 def _alter_topic(name: str, setting: str) -> str:
-    return f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config {setting}"
+    return f"kafka-configs.sh{_BROKERS}--alter --entity-type topics --entity-name {name} --add-config {setting}"
+
+
+def _add_replicas(description: TopicDescription, brokers: Sequence[int]) -> str:
+    """Return the command that adds replicas to each partition with fewer than three, and keeps the existing ones."""
+    if len(brokers) < 2:  # noqa: PLR2004 - one broker
+        return "add two brokers. Then run this command again, which prints the next one: spark-cas doctor LOG"
+    plan = []
+    for each in description.partitions:
+        existing = [node.id for node in each.replicas]
+        others = [broker for broker in sorted(brokers) if broker not in existing]
+        start = each.id % max(1, len(others))
+        replicas = [*existing, *others[start:], *others[:start]][: max(_REPLICAS, len(existing))]
+        if replicas != existing:
+            plan.append({"topic": description.name, "partition": each.id, "replicas": replicas})
+    text = json.dumps({"version": 1, "partitions": plan}, separators=(",", ":"))
+    tool = f"kafka-reassign-partitions.sh{_BROKERS}--reassignment-json-file replicas.json --execute"
+    return f"echo '{text}' > replicas.json && {tool}"
 
 
 def _named(partitions: list[TopicPartitionInfo]) -> str:
