@@ -75,8 +75,9 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
         case Fenced(by):
             writer = f" ({by})" if by else ""
             return FencedError(
-                f"partition {partition}: a newer writer of the same job{writer} is active. Nothing of this "
-                f"chunk was appended. Wait until the other writer ends, or run the same job again later.",
+                f"partition {partition}: a newer run of the job, or another job that expects an offset, has claimed "
+                f"the partition{writer}. Nothing of this chunk was appended. Wait until it ends, then run the same job "
+                f"again.",
                 partition=partition,
             )
         case ProgressLost(job):
