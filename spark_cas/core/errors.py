@@ -6,7 +6,7 @@
     ├── RefusedError            a condition did not hold; nothing of the attempt is visible
     │   ├── ConflictError       read the new records, then write with their end offsets
     │   ├── TruncatedError      stop: the log lost records
-    │   ├── FencedError         stop: a newer writer of the same job is active
+    │   ├── FencedError         stop: a newer run, or another job, has claimed the partition
     │   ├── ProgressLostError   compare the log and the input by hand
     │   ├── LayoutChangedError  route the rows again and write them
     │   ├── LoadInProgressError  run the same job after the active load is complete
@@ -171,7 +171,7 @@ class TruncatedError(RefusedError):
 
 
 class FencedError(RefusedError):
-    """A newer writer of the same job claimed the partition."""
+    """A newer run of the job, or another job that expects an offset, has claimed the partition."""
 
     kind = ErrorKind.FENCED
     retriable = True

@@ -90,7 +90,7 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A newer writer of the same job claimed the partition. Stop; never claim again in a loop."""
+    """A newer run of the job, or another job that expects an offset, has claimed it. Never claim again in a loop."""
 
     by: str | None
     """The task of that writer; None if the backend cannot determine it."""

@@ -88,7 +88,7 @@ def test_an_append_passes_through():
             ["expected offset 7", "ends at 5", "Nothing of this chunk is in the log"],
         ),
         (Fenced("run-2/4"), FencedError, {}, ["(run-2/4)", "run the same job again"]),
-        (Fenced(None), FencedError, {}, ["a newer writer of the same job is active"]),
+        (Fenced(None), FencedError, {}, ["another job that expects an offset, has claimed the partition"]),
         (ProgressLost("load-1"), ProgressLostError, {"job": "load-1"}, ["'load-1'", "new job name"]),
         (
             LayoutChanged(0, 1),
