@@ -7,6 +7,9 @@ Databricks add parts of later versions to theirs.
 import ast
 import inspect
 import json
+import re
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +23,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 from spark_cas.core.errors import OptionError, SparkSetupError
+from spark_cas.core.pyspark_missing import NEWEST, SUPPORTED
 from spark_cas.spark.plain_errors import called_by_spark
+from spark_cas.spark.worker_process import in_worker, run_as
 
 try:  # 4.1
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -84,6 +89,7 @@ __all__ = [
     "SupportsTriggerAvailableNow",
     "arrow_schema",
     "binary_function",
+    "only_commits",
     "progress_offset",
     "register",
     "start_for_existing_records",
@@ -97,6 +103,15 @@ _HAS_TIMEZONE = "timezone" in inspect.signature(to_arrow_schema).parameters
 _HASH_SEED = 42
 _KNOWN = "DATA_SOURCE_ALREADY_EXISTS"
 _WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
+_COMMITS = "pyspark.sql.worker.python_streaming_sink_runner"
+
+if tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:2])) > NEWEST and not in_worker():
+    warnings.warn(f"{PYSPARK} is not tested. Tests of spark_cas run on pyspark {SUPPORTED}.", stacklevel=2)
+
+
+def only_commits() -> bool:
+    """Return whether Spark (4.2) runs this process only to commit micro-batches."""
+    return _COMMITS in sys.modules or run_as() == _COMMITS
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
