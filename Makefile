@@ -37,7 +37,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITHOUT_ZIP := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: $(SMOKE) $(WHOLE) $(ENVIRONMENTS) test-environments test-spark-4.2 smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs lock audit sbom house clean needs-java needs-openssl
+.PHONY: $(SMOKE) $(WHOLE) $(ENVIRONMENTS) test-environments test-spark-4.2 test-connect smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs lock audit sbom house clean needs-java needs-openssl
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -159,6 +159,11 @@ test-spark-kafka: ready ## run the tests of topics in Spark, except streams
 test-spark: ready ## run the other tests in Spark
 	$(BIN)/python -m pytest $(CHOSEN) --ignore-glob='*/test_*stream*.py' --ignore-glob='*/test_kafka_*.py' tests/spark
 
+CONNECT := spark_connect or test_connect or on_connect or connect_session or [connect]
+
+test-connect: ready ## run all tests of Spark Connect, which are also in the other lanes
+	$(BIN)/python -m pytest -k "$(CONNECT)" tests/spark tests/programs/input
+
 # pip builds a wheel of each version once, and caches it.
 test-spark-4.0 test-whole-4.0: PYSPARK := 4.0.5
 test-spark-4.1 test-whole-4.1: PYSPARK := 4.1.4
@@ -173,7 +178,7 @@ test-spark-4.2: smoke ## run the smoke tests on the version of the other lanes
 
 test-versions: $(SMOKE) ## run the smoke tests on other versions of pyspark: test-spark-4.0 and so on
 
-test-versions-full: $(WHOLE) ## run tests/spark and tests/faults on other versions: test-whole-4.0 and so on
+test-versions-full: $(WHOLE) ## run tests/spark, tests/faults and bulk loads on other versions: test-whole-4.0 and so on
 
 test-environments: $(ENVIRONMENTS) ## run the smoke tests with the oldest dependencies, and with other versions of Python
 
@@ -184,14 +189,26 @@ test-python-3.12 test-python-3.13: test-python-%: needs-java ## run the smoke te
 	@python$* --version >/dev/null || { echo "Python $* is needed: install it" >&2; exit 1; }
 	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-python-$* PYTHON=python$* smoke
 
+# A test of each part of the connector.
+PARTS := spark/test_versions.py spark/test_cut_off.py spark/test_stream_copy.py \
+	programs/test_bulk_load.py::test_a_load_and_the_same_load_again programs/test_bulk_load.py::test_csv_and_json \
+	spark/test_spark_write.py::test_rows_that_sql_distributes_are_appended_once_without_route \
+	spark/test_kafka_topics.py::test_rows_are_in_their_topic_and_partition_once \
+	spark/test_kafka_whole.py::test_all_rows_are_there_once_in_the_order_of_route_and_again_nothing \
+	spark/test_append_if_unchanged.py::test_rows_are_split_by_changes_of_their_keys \
+	spark/test_bootstrap.py::test_bootstrap_has_one_bound_which_a_write_expects
+# The tests of bulk loads that depend on the version of pyspark.
+LOADS := programs/test_bulk_load.py programs/test_bad_rows.py $(addprefix programs/input/, \
+	test_session_settings.py test_connect_input.py test_csv_rows.py test_json_rows.py test_columnar_files.py)
+
 # Spark 4.0 does not close some of its sockets.
 ON_VERSION := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
 smoke: $(STAMP) needs-java kafka-jars ## run the tests of each part of the connector on one version of pyspark
-	$(BIN)/python -m pytest $(ON_VERSION) tests/spark/test_versions.py tests/spark/test_cut_off.py tests/spark/test_stream_copy.py
+	$(BIN)/python -m pytest $(ON_VERSION) $(addprefix tests/,$(PARTS))
 
 whole: $(STAMP) needs-java kafka-jars ## run all tests that depend on the version of pyspark
-	$(BIN)/python -m pytest $(ON_VERSION) $(CHOSEN) tests/spark tests/faults
+	$(BIN)/python -m pytest $(ON_VERSION) $(CHOSEN) tests/spark tests/faults $(addprefix tests/,$(LOADS))
 
 test-one-by-one: ready ## run the tests on brokers with the producer that is used if librdkafka is not found
 	$(BIN)/python -m pytest $(CHOSEN) --one-by-one tests/kafka

@@ -6,6 +6,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 from spark_cas.core.errors import SparkSetupError
 
+SUPPORTED = "4.0 to 4.3"
+NEWEST = (4, 3)
+"""The newest version of pyspark on which tests run."""
 _PACKAGES = ("pyspark", "databricks-connect", "pyspark-client")
 
 
@@ -18,7 +21,7 @@ def require_pyspark() -> Iterator[None]:
         if (error.name or "").split(".")[0] != "pyspark":
             raise
         raise SparkSetupError(
-            f"this Python has {_installed()}, and spark_cas needs pyspark 4.0 to 4.3. On your own machine run "
+            f"this Python has {_installed()}, and spark_cas needs pyspark {SUPPORTED}. On your own machine run "
             f"pip install 'spark-cas[spark]'. On a platform use the Python that has the platform's pyspark."
         ) from error
 

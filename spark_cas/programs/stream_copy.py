@@ -106,10 +106,12 @@ def _copy(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCod
         while not ended:
             ended = query.awaitTermination(_POLL_SECONDS) or (has_read_all is not None and has_read_all())
             for progress in query.recentProgress:
-                if progress["batchId"] > newest and progress["numInputRows"]:
+                # On Spark Connect, only the source has the number.
+                source = progress["sources"][0]
+                if progress["batchId"] > newest and source["numInputRows"]:
                     newest = progress["batchId"]
-                    copied += progress["numInputRows"]
-                    _print_progress(progress, console)
+                    copied += source["numInputRows"]
+                    _print_progress(newest, source, console)
     finally:
         query.stop()
     return ExitCode.COMPLETE, {"status": "copied", "job": arguments.job, "rows": copied}
@@ -153,7 +155,7 @@ def require_timestamps(records: "DataFrame") -> "DataFrame":
     return records.withColumn("timestamp", functions.when(lost, failing).otherwise(time))
 
 
-def _print_progress(progress: Mapping[str, Any], console: Console) -> None:
-    rows, lag = progress["numInputRows"], stream_lag(progress["sources"][0])
+def _print_progress(batch: int, source: Mapping[str, Any], console: Console) -> None:
+    lag = stream_lag(source)
     text = f", {sum(lag.values()):,} behind" if lag else ""
-    print_line(console, f"batch {progress['batchId']}: {rows:,} records{text}")
+    print_line(console, f"batch {batch}: {source['numInputRows']:,} records{text}")

@@ -7,8 +7,12 @@ Databricks add parts of later versions to theirs.
 import ast
 import inspect
 import json
+import re
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,10 +21,14 @@ import pyspark
 from pyspark.sql import functions as sf
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.types import DataType, StructType
+from pyspark.sql.utils import is_remote
 
 from spark_cas.core.errors import OptionError, SparkSetupError
+from spark_cas.core.pyspark_missing import NEWEST, SUPPORTED
 from spark_cas.spark.plain_errors import called_by_spark
+from spark_cas.spark.worker_process import in_worker, run_as
 
 try:  # 4.1
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -84,6 +92,8 @@ __all__ = [
     "SupportsTriggerAvailableNow",
     "arrow_schema",
     "binary_function",
+    "only_commits",
+    "parse_json",
     "progress_offset",
     "register",
     "start_for_existing_records",
@@ -94,9 +104,19 @@ __all__ = [
 PYSPARK = f"pyspark {pyspark.__version__}"
 """The name and version for an error."""
 _HAS_TIMEZONE = "timezone" in inspect.signature(to_arrow_schema).parameters
+_HAS_JSON_OF_ROWS = "DataFrame" in str(inspect.signature(DataFrameReader.json).parameters["path"].annotation)
 _HASH_SEED = 42
 _KNOWN = "DATA_SOURCE_ALREADY_EXISTS"
 _WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
+_COMMITS = "pyspark.sql.worker.python_streaming_sink_runner"
+
+if tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:2])) > NEWEST and not in_worker():
+    warnings.warn(f"{PYSPARK} is not tested. Tests of spark_cas run on pyspark {SUPPORTED}.", stacklevel=2)
+
+
+def only_commits() -> bool:
+    """Return whether Spark (4.2) runs this process only to commit micro-batches."""
+    return _COMMITS in sys.modules or run_as() == _COMMITS
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -119,6 +139,18 @@ def binary_function(function: Callable[[pa.Array], pa.Array], result: DataType) 
         return pandas_udf(of_series, result)  # type: ignore[call-overload, no-any-return, unused-ignore]
     # Spark takes the kind of function from type hints; its stub requires an argument, with which it warns.
     return arrow_udf(function, result)  # type: ignore[call-overload, no-any-return]
+
+
+def parse_json(reader: DataFrameReader, texts: "DataFrame") -> "DataFrame":
+    """Parse the JSON documents in the only column of a frame. Before 4.2, Spark Connect cannot do this."""
+    if _HAS_JSON_OF_ROWS:
+        return reader.json(texts)
+    if is_remote():
+        raise SparkSetupError(
+            f"{PYSPARK} does not infer the columns of JSON documents on Spark Connect. Nothing was appended. Use a "
+            f"classic session, or pyspark 4.2 or newer."
+        )
+    return reader.json(texts.rdd.map(itemgetter(0)))
 
 
 def register(spark: "SparkSession", source: type[DataSource]) -> None:

@@ -68,7 +68,8 @@ def ran(tmp_path, monkeypatch):
 def test_all_notebooks_begin_with_the_same_cells():
     begins = {tuple(cell.source for cell in code_of(nbformat.read(path, as_version=4))[:2]) for path in NOTEBOOKS}
     assert len(NOTEBOOKS) == 5
-    [(install, _)] = begins
+    [(install, setup)] = begins
+    assert '"spark.sql.connect.serverStacktrace.enabled", "false"' in setup
     installed = install.partition("%pip install ")[2].splitlines()[0].split()
     assert installed == ["--quiet", '"{PACKAGE}"', "matplotlib"], "a path, because the index has no such package"
 

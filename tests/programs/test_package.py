@@ -18,6 +18,8 @@ from spark_cas import __version__
 
 TREE = Path(__file__).parents[2]
 NAME = f"spark_cas-{__version__}"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+"""The versions of Python that pyspark 4.2 names, from the oldest that the package accepts."""
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +95,8 @@ def test_metadata_names_pyspark_only_as_an_extra(installed):
     assert pyspark
     assert all("extra ==" in line for line in pyspark)
     assert "Requires-Python: >=3.11" in lines
+    assert any(line.startswith("Author: ") for line in lines)
+    assert sorted(line.rpartition(" ")[2] for line in lines if ":: Python :: 3." in line) == [*PYTHONS]
 
 
 def resolve(built, folder, python, *options):
@@ -106,7 +110,7 @@ def resolve(built, folder, python, *options):
     return {canonicalize_name(each["name"]): each["version"] for each in chosen}
 
 
-@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize("python", PYTHONS)
 def test_all_dependencies_exist_for_each_python(built, tmp_path, python):
     result = resolve(built, tmp_path, python)
     assert {"confluent-kafka", "fastavro", "numpy", "obstore", "pandas", "pyarrow", "xxhash"} <= set(result)

@@ -1,8 +1,11 @@
 """Errors on Spark Connect: own functions raise own types, and one setting removes the stack from Spark's errors."""
 
+import warnings
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.connect.session import SparkSession
 
 from spark_cas import bootstrap, error_from_text, open_log, route, verify_log
 from spark_cas.core.errors import ChunkDamagedError, ConditionalLogError, ErrorKind, LogNotFoundError
@@ -74,6 +77,20 @@ def log_path(path):
 def no_stack(connect):
     with session_settings(connect, NO_STACK):
         yield
+
+
+@pytest.mark.usefixtures("connect")
+def test_builder_passes_the_setting_and_skips_those_that_the_server_rejects(connect_port):
+    """The notebooks use the builder, because some platforms reject the setting."""
+    builder = SparkSession.builder.remote(f"sc://127.0.0.1:{connect_port}")
+    with warnings.catch_warnings(action="ignore"):
+        session = builder.config("spark.sql.warehouse.dir", "rejected").config(map={**NO_STACK}).create()
+    try:
+        assert {name: session.conf.get(name) for name in NO_STACK} == NO_STACK
+        with pytest.raises(PySparkException):
+            session.conf.set("spark.sql.warehouse.dir", "rejected")
+    finally:
+        session.stop()
 
 
 @pytest.mark.usefixtures("no_stack")

@@ -116,6 +116,11 @@ def test_conditions_of_loads_do_not_apply_to_streams(tmp_path, parse):
     assert parse(conf(tmp_path, "[defaults]\natomic = true\ncompare = 'key'")) is not None
 
 
+def test_batch_needs_the_name_of_its_stream():
+    assert "batchId needs option job" in refused(parse_write, {**PATH, "batchId": "5"})
+    assert parse_write({**PATH, "batchId": "5", "job": "j"}).batch_id == 5
+
+
 def test_a_stream_that_cuts_no_load_has_no_limit_that_would():
     assert parse_read_stream({**PATH, "isolation": "load", "minOffsetsPerTrigger": "5"}).whole_loads
     assert not parse_read_stream({**PATH, "maxOffsetsPerTrigger": "5"}).whole_loads

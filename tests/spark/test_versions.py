@@ -4,6 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
 from spark_cas import append_if_unchanged, bootstrap, error_from_text, open_log, route, verify_log
@@ -18,7 +19,7 @@ from spark_cas.spark.reading import verify_log as verify_log_module
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
 from spark_cas.spark.versions import HAS_READ_LIMITS, ReadAllAvailable
-from tests.spark.streams import Stream
+from tests.spark.streams import Stream, batches_of
 from tests.support.writing import append_foreign
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -112,6 +113,20 @@ def test_verification_has_one_set_of_records(spark, path, monkeypatch):
     found = verify_log(rows_of(spark, 41), path)
     assert (found.missing, found.unexpected) == (1, 0)
     assert [each.kind for each in found.differences] == ["missing"]
+
+
+def test_results_of_append_if_unchanged_do_not_change(spark, path):
+    """On 4.0 each query plans its own end offsets."""
+    load(rows_of(spark), path, partitions=1)
+    rows = spark.sql("SELECT 'N' || id AS key, 'new' AS value, IF(id = 1, 0L, 40L) AS expected_offset FROM range(5)")
+    result = append_if_unchanged(rows, {"path": path, "job": "more"})
+    for _ in range(2):
+        appended = {(bytes(row.key).decode(), row.offset) for row in result.appended.collect()}
+        assert (len(appended), {key for key, _ in appended}) == (4, {"N0", "N2", "N3", "N4"})
+        assert {offset for _, offset in appended} == {40, 41, 42, 43}
+        assert [(row.key, row.actual_offset < 40) for row in result.rejected.collect()] == [("N1", True)]
+        with open_log(path) as log:
+            append_foreign(log, 0, "N0", "N1")
 
 
 def test_stream_reads_each_record_once_through_restarts(spark, path, tmp_path):
@@ -243,6 +258,37 @@ def test_limits_of_this_version(spark, path, log, tmp_path):
         assert stream.run() == [1, 1]
     else:
         stream.refused(OptionError, processingTime="false")
+
+
+def run_available_now(stream):
+    return batches_of(stream.query().trigger(availableNow=True).start())
+
+
+def test_available_now_reads_each_record_once_through_restarts(spark, path, log, tmp_path):
+    stream = Stream(spark, tmp_path, path=path, startingOffsets="earliest")
+    assert run_available_now(stream) == [2]
+    assert run_available_now(stream) == []
+    append_foreign(log, 0, *"cde")
+    assert run_available_now(stream) == [3]
+    assert stream.values() == [*"abcde"]
+
+
+def test_available_now_after_a_failed_first_batch(spark, path, log, tmp_path):
+    """Before 4.2 it takes two runs to read the records that were appended since."""
+    stream = Stream(spark, tmp_path, path=path, startingOffsets="earliest")
+
+    def fail(*_):
+        raise RuntimeError("the driver dies in the first batch")
+
+    failing = spark.readStream.format(FORMAT).options(**stream.options).load().writeStream.foreachBatch(fail)
+    failing = failing.option("checkpointLocation", f"{tmp_path}/checkpoint").trigger(availableNow=True)
+    with pytest.raises(StreamingQueryException, match="the driver dies"):
+        batches_of(failing.start())
+    append_foreign(log, 0, "c")
+    run_available_now(stream)
+    assert stream.values() == ([*"abc"] if HAS_READ_LIMITS else [*"ab"])
+    run_available_now(stream)
+    assert stream.values() == [*"abc"]
 
 
 def test_limits_with_a_processing_time_trigger(spark, path, log, tmp_path):

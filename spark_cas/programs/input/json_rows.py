@@ -48,6 +48,7 @@ from spark_cas.programs.input.read_options import (
     with_parsed_times,
 )
 from spark_cas.programs.input.text_files import parsed_schema, read_lines
+from spark_cas.spark.versions import parse_json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -403,9 +404,8 @@ def _fields(
     A schema is compared with them, because a field that no document has would be null in all rows.
     """
     text = documents.select(documents[DOCUMENT].cast("string"))
-    result = spark.read.json(
-        text, primitivesAsString=True, mode="FAILFAST", columnNameOfCorruptRecord=_NO_FIELD
-    ).schema
+    reader = spark.read.options(primitivesAsString=True, mode="FAILFAST", columnNameOfCorruptRecord=_NO_FIELD)
+    result = parse_json(reader, text).schema
     if schema is None:
         return result
     fields = parsed_schema(schema)

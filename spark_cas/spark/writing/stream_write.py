@@ -40,9 +40,8 @@ from spark_cas.options.request import LOCK_WAIT_TIMEOUT_MS, WriteRequest
 from spark_cas.spark.arrow_rows import by_partition
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.schema import EndMarkers, check_write_schema, refuse_claims
-from spark_cas.spark.versions import DataSourceStreamArrowWriter
+from spark_cas.spark.versions import DataSourceStreamArrowWriter, only_commits
 from spark_cas.spark.worker import local_property, open_here, planned_log, task_number
-from spark_cas.spark.worker_process import only_commits
 from spark_cas.spark.writing.complete_input import has_end, task_rows
 from spark_cas.spark.writing.end_markers import require_markers
 from spark_cas.spark.writing.measured import measured, measured_plan

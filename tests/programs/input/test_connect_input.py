@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from spark_cas.core.errors import UnreadableInputError
+from spark_cas.core.errors import SparkSetupError, UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.arguments import LoadRequest
 from spark_cas.programs.bad_rows import RowLimits, write_bad_rows
@@ -15,14 +15,22 @@ from spark_cas.programs.input.session_settings import pinned_settings
 from spark_cas.programs.input.text_files import text_rows
 from spark_cas.programs.input.whole_files import require_complete
 from spark_cas.programs.load_input import input_settings, separated_rows
+from spark_cas.spark import versions
 from tests.programs.input.reading import message_of, write_file
 
 pytestmark = pytest.mark.spark
+needs_json = pytest.mark.skipif(not versions._HAS_JSON_OF_ROWS, reason="Spark Connect reads no JSON texts before 4.2")
 
 
 @pytest.fixture
 def write(spark, tmp_path):
     return lambda name, data: write_file(tmp_path / name, data)
+
+
+def test_json_before_version_4_2_is_rejected(connect, write, monkeypatch):
+    monkeypatch.setattr(versions, "_HAS_JSON_OF_ROWS", False)
+    with pytest.raises(SparkSetupError, match=r"pyspark 4\."):
+        json_rows(connect, [write("a.jsonl", b"{}\n")], None, {})
 
 
 def test_csv(connect, write):
@@ -32,6 +40,7 @@ def test_csv(connect, write):
     message_of(lambda: csv_rows(connect, [write("b.csv", b"id\n1,2\n")], None, {}).collect())
 
 
+@needs_json
 def test_json(connect, write):
     file = write("a.jsonl", b'{"z":1.10,"y":1e400}\n')
     frame = json_rows(connect, [file], None, {}, paths=["$.y"]).select("z", json_path_column("$.y"), DOCUMENT)
@@ -39,6 +48,7 @@ def test_json(connect, write):
     assert (*row[:2], bytes(row[2])) == ("1.10", "1e400", b'{"z":1.10,"y":1e400}')
 
 
+@needs_json
 def test_pattern_of_a_nested_time(connect, write):
     file = write("a.jsonl", b'{"s":{"t":["29.02.2024 12:00",null]}}\n')
     options = {"timestampFormat": "dd.MM.yyyy HH:mm", "timeZone": "Europe/Berlin"}
