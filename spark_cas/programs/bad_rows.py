@@ -1,15 +1,16 @@
-"""Rows of a load that cannot be appended (``--bad-rows``): the reason of each, and the file that lists them."""
+"""Rows of a load that cannot be appended (``--bad-rows``): the reason of each, and the file or log that has them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.input_list import InputFile
-from spark_cas.core.records import RECORD_OVERHEAD_BYTES
+from spark_cas.core.records import HEADERS, RECORD_OVERHEAD_BYTES
 from spark_cas.log.open import open_log
 from spark_cas.options import report_file
 from spark_cas.options.request import WriteRequest
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 SOURCE = "_input_source"
 """Column with the row of the input as text."""
+MOST_ROWS_IN_FILE = 100_000
+"""Maximum number of bad rows in a file, because the driver has them in memory."""
+_RECORD = "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +90,62 @@ def write_bad_rows(bad: "DataFrame", files: Sequence[InputFile], file: str) -> i
     """Write the bad rows to a file as lines of JSON, before the load appends the others. Return their number.
 
     Args:
-        bad: the rows, with the column `BAD`, and with the column `FILE` unless they are from a query
+        bad: the rows, with the columns `BAD` and `FILE`, and further columns for their order
         files: the files of the input
         file: the file; its content is replaced
 
     Raises:
-        UsageError: if the file cannot be written
+        UsageError: if the file cannot be written, or there are too many rows
     """
-    lines = []
-    for row in bad.toLocalIterator():
-        path = {"file": files[row[FILE]].path} if FILE in bad.columns else {}
-        lines.append(json.dumps({**path, **json.loads(row[BAD])}) + "\n")
+    order = [each for each in bad.columns if each != BAD]
+    sorted_rows = bad.repartition(1).sortWithinPartitions(*order, BAD).limit(MOST_ROWS_IN_FILE + 1)
+    lines = [
+        json.dumps({"file": files[row[FILE]].path, **json.loads(row[BAD])}) + "\n"
+        for row in sorted_rows.toLocalIterator()
+    ]
     try:
-        report_file.put(file, "".join(lines))
+        report_file.put(file, "".join(lines[:MOST_ROWS_IN_FILE]))
     except OSError as error:
         raise UsageError(f"--bad-rows: the file cannot be written: {error}. Nothing was appended.") from error
+    if len(lines) > MOST_ROWS_IN_FILE:
+        raise UsageError(
+            f"--bad-rows: the input has more than {MOST_ROWS_IN_FILE:,} bad rows, the limit of a file, which now has "
+            f"the first of them. Nothing was appended. Correct the input or --schema, or name a log instead."
+        )
     return len(lines)
+
+
+def bad_records(bad: "DataFrame", files: Sequence[InputFile], job: str) -> "tuple[DataFrame, list[Column]]":
+    """Return bad rows as records, and their order: the text as value, the place and the reason as headers.
+
+    Args:
+        bad: the rows, as for `write_bad_rows`
+        files: the files of the input
+        job: the job of the load
+    """
+    paths = [each.path for each in files]
+    positions = [each for each in bad.columns if each != BAD]
+
+    def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = [json.loads(each) for each in batch.column(BAD).to_pylist()]
+            values = [row.pop("text").encode() for row in rows]
+            for row, index in zip(rows, batch.column(FILE).to_pylist(), strict=True):
+                row.update(file=paths[index], job=job)
+            columns = [
+                pa.nulls(len(rows), pa.binary()),
+                pa.array(values, pa.binary()),
+                pa.array(map(_headers, rows), HEADERS),
+                *(batch.column(each) for each in positions),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, names=["key", "value", "headers", *positions])
+
+    types = (f"{each} {bad.schema[each].dataType.simpleString()}" for each in positions)
+    return bad.mapInArrow(convert, ", ".join([_RECORD, *types])), [F.col(each) for each in positions]
+
+
+def _headers(fields: Mapping[str, object]) -> list[dict[str, object]]:
+    return [{"key": f"spark_cas.{name}", "value": str(value).encode()} for name, value in fields.items()]
 
 
 def _bytes(column: "Column") -> "Column":

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from spark_cas.core.errors import (
-    ConditionalLogError,
-    ConflictError,
-    LogError,
-    LogNotFoundError,
-    StorageError,
-    UnknownOutcomeError,
-)
+from spark_cas.core.errors import ConditionalLogError, ConflictError, LogError, LogNotFoundError, StorageError
 from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.plan_json import completion_from_json
 from spark_cas.log.backend import Backend
@@ -33,6 +26,7 @@ from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.options.parse import parse_load
 from spark_cas.options.request import WriteRequest
 from spark_cas.programs.arguments import Group, LoadRequest, add_input, add_log, add_rows, load_request, parser_of
+from spark_cas.programs.dead_letters import DeadLetters, dead_letters_of, is_log
 from spark_cas.programs.errors import ExitCode, RowCountError, UsageError
 from spark_cas.programs.input.recorded_list import ListedInput, listed_input, record_list, require_same_list
 from spark_cas.programs.lineage import Lineage
@@ -40,8 +34,8 @@ from spark_cas.programs.load_progress import LedgerWatch, LoadWatch, Sample, Sta
 from spark_cas.programs.load_report import (
     JobRows,
     LoadReport,
-    complete_rows,
     failed_report,
+    recorded_rows,
     rows_now,
     rows_of_same_kind,
 )
@@ -80,7 +74,9 @@ def argument_parser(prog: str) -> argparse.ArgumentParser:
         "--report", metavar="FILE", help="also write the result to a file: NAME.html is a page, other names are JSON"
     )
     run.add_argument(
-        "--bad-rows", metavar="FILE", help="write rows that cannot be appended to a file, and append the others"
+        "--bad-rows",
+        metavar="FILE|LOG",
+        help="write rows that cannot be appended to a file or another log, and append the others",
     )
     run.add_argument("--verify", action="store_true", help="compare the rows of a complete job with the input")
     run.add_argument("--tombstones", action="store_true", help="allow null values, which delete their keys")
@@ -92,12 +88,13 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     """Parse a command line into a namespace with a LoadRequest as ``request``. If it is invalid, exit with 2."""
     parser = argument_parser(prog)
     arguments = parser.parse_args(argv)
-    if arguments.report is not None and not report_file.may_be_put(arguments.report):
-        parser.error("--report: the file cannot be written. Name a file in an existing, writable folder.")
-    if arguments.bad_rows is not None and not report_file.may_be_put(arguments.bad_rows):
-        parser.error("--bad-rows: the file cannot be written. Name a file in an existing, writable folder.")
-    files = [Path(each).resolve() for each in (arguments.bad_rows, arguments.report) if each is not None]
-    if len(set(files)) < len(files):
+    bad_file = None if is_log(arguments.bad_rows) else arguments.bad_rows
+    files = [("--report", arguments.report), ("--bad-rows", bad_file)]
+    for name, file in files:
+        if file is not None and not report_file.may_be_put(file):
+            parser.error(f"{name}: the file cannot be written. Name a file in an existing, writable folder.")
+    paths = [Path(file).resolve() for _, file in files if file is not None]
+    if len(set(paths)) < len(paths):
         parser.error("--bad-rows and --report name the same file. Name two files.")
     try:
         arguments.request = _request_of(arguments)
@@ -196,7 +193,7 @@ def _report_of(load: "LoadRun", arguments: argparse.Namespace, console: Console)
     except Exception as error:  # noqa: BLE001 - the report contains every error
         plain = print_error(error, console, with_traceback=arguments.traceback)
         report = load.failed(plain)
-        if isinstance(plain, LogError) and not is_named(report.log, plain.message):
+        if isinstance(plain, LogError) and "--bad-rows" not in plain.line and not is_named(report.log, plain.line):
             print_line(console, f"the log is {report.log}", "red")
         if isinstance(plain, ConflictError) and plain.next_offsets is not None:
             named = f"--job {load.job} " if arguments.job is None else ""
@@ -242,7 +239,7 @@ class LoadRun:
         """The files of the input; None if they were not listed."""
         self._footer_rows: int | None = None
         self.bad_rows: int | None = None
-        """Rows that cannot be appended; None if this run did not search for them."""
+        """Rows that cannot be appended; None if not known."""
         self._watched: tuple[list[Sample], float] = [], 0.0
         """Rows over time since the seconds of this run at which the watch began."""
 
@@ -257,13 +254,15 @@ class LoadRun:
 
         It also raises Spark's errors.
         """
-        write = self._write_request
+        write, dead = self._write_request, self._dead_letters
         self.lineage.start()
         if self._request.job is None:
             print_line(self._console, _unnamed_job_text(write), "yellow")
         with open_log(write.spec) as log:
             rows = None if write.job is None else rows_of_same_kind(log, write, write.job)
             notes = _preflight_notes(log, write) if rows is None else ()
+            if dead is not None and (rows is None or self._request.verify):
+                dead.require_usable(log)
         for note in notes:
             print_line(self._console, f"note: {note}", "yellow")
         return self._load() if rows is None else self._confirm(rows)
@@ -323,6 +322,11 @@ class LoadRun:
         write = parse_load({**self._request.options, **named})
         return write if named or write.idempotence != REQUIRED else replace(write, job=self.job)
 
+    @cached_property
+    def _dead_letters(self) -> DeadLetters | None:
+        """The log for bad rows; None without one. Raises ConditionalLogError."""
+        return dead_letters_of(self._request.bad_rows, self._write_request, self.job)
+
     def _session(self) -> "SparkSession":
         if self._started is None:
             self._started = self._start_session()
@@ -346,6 +350,8 @@ class LoadRun:
             if self.listed is None:
                 self.listed = listed_input(self._request, write, self._session(), self._console)
             self._write(self.listed, verifying=True)
+        elif self._dead_letters is not None:
+            self.bad_rows = self._dead_letters.rows()
         report = self._completed(write.job, rows, before=rows)
         if not self._request.verify:
             # With --verify, the write has logged its line.
@@ -374,6 +380,7 @@ class LoadRun:
         from spark_cas.programs.bad_rows import row_limits, write_bad_rows
         from spark_cas.programs.input.session_settings import pinned_settings
         from spark_cas.programs.load_input import (
+            append_bad_rows,
             has_rows,
             input_settings,
             ordered_rows,
@@ -395,24 +402,25 @@ class LoadRun:
         # Otherwise Spark finds the data source only if the first python3 on PATH has this package.
         register(spark, ConditionalLogSource)
         with pinned_settings(spark, input_settings(spark, request, source.files)):
-            bad = None
+            bad, letters = None, self._dead_letters
             if request.bad_rows is None:
                 rows, order = ordered_rows(spark, request, source.files)
             else:
                 rows, order, bad = separated_rows(spark, request, source.files, row_limits(write))
             self._footer_rows = rows_in_footers(spark, request, source.files)
-            if bad is not None and request.bad_rows is not None:
+            if bad is not None and request.bad_rows is not None and letters is None:
                 self.bad_rows = write_bad_rows(bad, source.files, request.bad_rows)
-            known = None if self.bad_rows else self._footer_rows
-            is_empty = not has_rows(spark, request, [] if self.bad_rows else source.files, rows, known)
+            has_bad = bad is not None and self.bad_rows != 0
+            known = None if has_bad else self._footer_rows
+            is_empty = not has_rows(spark, request, [] if has_bad else source.files, rows, known)
             if is_empty and not request.allow_empty:
-                problem = (
-                    f"all {self.bad_rows} rows of the input are bad" if self.bad_rows else "the input has no rows"
-                )
+                problem = "no row of the input can be appended" if has_bad else "the input has no rows"
                 raise UsageError(f"{problem}. Nothing was appended. Add --allow-empty if this is right.")
             routed = routed_rows(rows, order, write, source.list.digest)
             if not verifying and write.job is not None:
                 record_list(write, write.job, source.list)
+            if bad is not None and letters is not None:
+                self.bad_rows = append_bad_rows(bad, source, letters, self.job)
             job, result = self._append(spark, routed, verifying=verifying)
         if result is None or self._footer_rows is None:
             return job, result
@@ -450,21 +458,10 @@ class LoadRun:
             if not completion.job:
                 return None, JobRows(completion.partitions)
             job = write.job or completion.job
-            return job, self._recorded_rows(job)
+            return job, recorded_rows(write.spec, job)
         if write.job is None or not is_recorded(write):
             return None, None
-        return write.job, self._recorded_rows(write.job)
-
-    def _recorded_rows(self, job: str) -> JobRows:
-        """Return the result that the registry recorded for a write. Raises UnknownOutcomeError if there is none."""
-        with open_log(self._write_request.spec) as log:
-            rows = complete_rows(log, job)
-        if rows is None:
-            raise UnknownOutcomeError(
-                f"the write of job {job!r} returned, but the registry has no record that the job is complete. Run "
-                f"the same command again."
-            )
-        return rows
+        return write.job, recorded_rows(write.spec, write.job)
 
 
 def _unnamed_job_text(write: WriteRequest) -> str:

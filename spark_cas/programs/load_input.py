@@ -14,7 +14,8 @@ from pyspark.sql.utils import is_remote
 
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.arguments import LoadRequest
-from spark_cas.programs.bad_rows import SOURCE, RowLimits, bad_row, has_microseconds, reason_of
+from spark_cas.programs.bad_rows import SOURCE, RowLimits, bad_records, bad_row, has_microseconds, reason_of
+from spark_cas.programs.dead_letters import DeadLetters, naming
 from spark_cas.programs.errors import UsageError, in_short
 from spark_cas.programs.input.avro_files import avro_rows
 from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
@@ -25,10 +26,12 @@ from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.parts import BAD, POSITION, POSITION_COLUMNS, UTF_8, encoding_name, keeps_line_ends
 from spark_cas.programs.input.read_options import ReadOptions
+from spark_cas.programs.input.recorded_list import ListedInput
 from spark_cas.programs.input.row_json import JSON_OPTIONS, row_json
 from spark_cas.programs.input.session_settings import pinned_settings
 from spark_cas.programs.input.text_files import first_lines, text_rows, whole_file_settings
 from spark_cas.programs.input.whole_files import binary_rows, checked_files, require_complete
+from spark_cas.programs.load_report import recorded_rows
 from spark_cas.spark.schema import mark_of
 from spark_cas.spark.writing.route import route_rows
 
@@ -99,8 +102,26 @@ def separated_rows(
         rejected = rows.where(reason.isNotNull())
         bad = rejected.select(bad_row(reason, POSITION if has_numbers else None).alias(BAD), *positions)
         bad = bad if malformed is None else bad.unionByName(malformed)
-    bad = bad.repartition(1).sortWithinPartitions(*positions, BAD)
     return rows.where(reason.isNull()).drop(SOURCE), _order_of(request, positions), bad
+
+
+def append_bad_rows(bad: "DataFrame", source: ListedInput, letters: DeadLetters, job: str) -> int:
+    """Append the bad rows to a log, unless an earlier run has. Return their number.
+
+    Args:
+        bad: the rows, as `separated_rows` returns them
+        source: the input
+        letters: the write to the log
+        job: the job of the load
+
+    Raises:
+        ConditionalLogError: if the write fails
+    """
+    with naming(letters.write.spec.url):
+        records, order = bad_records(bad, source.files, job)
+        routed = routed_rows(records, order, letters.write, source.list.digest)
+        routed.write.format("conditional-log").mode("append").options(**letters.options).save()
+        return recorded_rows(letters.write.spec, letters.job).rows
 
 
 def _records(request: LoadRequest, frame: "DataFrame", positions: Sequence[str], *more: "Column") -> "DataFrame":

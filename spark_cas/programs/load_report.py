@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from spark_cas.core.append_totals import Appends
-from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, TruncatedError
+from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, TruncatedError, UnknownOutcomeError
 from spark_cas.core.plan import PartitionResult, Progress
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_since
@@ -97,7 +97,7 @@ class LoadReport:
     next_offsets: Mapping[int, int | None] | None = None
     """Expected offsets for the next run of the job, if another writer's records rejected this one."""
     bad_rows: int | None = None
-    """Rows that cannot be appended; None if this run did not search for them."""
+    """Rows that cannot be appended; None if not known."""
     samples: tuple[Sample, ...] = ()
     """Rows over time, for the page of the report. The JSON does not contain them."""
 
@@ -304,6 +304,18 @@ def complete_rows(log: Backend, job: str) -> JobRows | None:
     require_same_log(job, completion.log_id, layout)
     removed = removed_rows(log, [each.progress for each in completion.partitions])
     return JobRows(completion.partitions, plan.earlier_rows if plan else 0, complete=True, removed=removed)
+
+
+def recorded_rows(spec: AnySpec, job: str) -> JobRows:
+    """Return the result that the registry recorded for a write. Raises UnknownOutcomeError if there is none."""
+    with open_log(spec) as log:
+        rows = complete_rows(log, job)
+    if rows is None:
+        raise UnknownOutcomeError(
+            f"the write of job {job!r} returned, but the registry has no record that the job is complete. Run the "
+            f"same command again."
+        )
+    return rows
 
 
 def rows_of_same_kind(log: Backend, write: WriteRequest, job: str) -> JobRows | None:

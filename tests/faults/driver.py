@@ -21,7 +21,7 @@ from pyspark import SparkContext, SparkStageInfo, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_cas import error_from_text, route
-from spark_cas.programs import bootstrap_state
+from spark_cas.programs import bootstrap_state, bulk_load
 from spark_cas.spark.versions import start_for_existing_records
 from tests.spark.tasks import stages_of
 
@@ -92,8 +92,10 @@ def _failures(context: SparkContext, stage: SparkStageInfo) -> list[str]:
 
 
 def _work_of(order: dict[str, Any]) -> Callable[[SparkSession, dict[str, Any]], None]:
-    if order["state"]:
+    if "state" in order:
         return _save_state
+    if "files" in order:
+        return _load_files
     return _stream if "checkpointLocation" in order["options"] else _write
 
 
@@ -102,6 +104,13 @@ def _save_state(spark: SparkSession, order: dict[str, Any]) -> None:
     code = bootstrap_state.main(["--log", order["log"], *order["state"]], "bootstrap_state.py", lambda _: spark)
     if code != 0:
         raise RuntimeError(f"bootstrap_state ended with exit code {code}")
+
+
+def _load_files(spark: SparkSession, order: dict[str, Any]) -> None:
+    """Run the bulk load with the arguments of the order."""
+    code = bulk_load.main(["--log", order["log"], *order["files"]], "bulk_load.py", lambda _: spark)
+    if code != 0:
+        raise RuntimeError(f"bulk_load ended with exit code {code}")
 
 
 def _write(spark: SparkSession, order: dict[str, Any]) -> None:

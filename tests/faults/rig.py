@@ -83,7 +83,6 @@ class Driver:
         """Begin a write with small chunks; the same arguments begin the same write."""
         defaults = {"partitions": str(PARTITIONS), "maxRecordsPerChunk": str(CHUNK), "fencedRetryWaitMs": "20000"}
         order = {
-            "state": (),
             "input": source,
             "log": str(log),
             "order_by": order_by,
@@ -95,6 +94,10 @@ class Driver:
     def begin_state(self, log: Path | str, *arguments: str) -> None:
         """Begin to save the state of a log, by the program with these arguments."""
         self._send({"log": str(log), "state": arguments})
+
+    def begin_files(self, log: Path | str, *arguments: str) -> None:
+        """Begin a bulk load into a log, by the program with these arguments."""
+        self._send({"log": str(log), "files": arguments})
 
     def _send(self, order: dict[str, Any]) -> None:
         self.start()

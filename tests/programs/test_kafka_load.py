@@ -205,3 +205,72 @@ def test_limits_of_a_topic_decide_which_rows_are_bad(load, rows, broker, topic, 
     assert sorted(value for values in rows() for value in values) == [
         each for each in range(100) if each not in (3, 5)
     ]
+
+
+@pytest.fixture
+def letters(broker, topic):
+    """The name of a topic for bad rows, and a function that creates it."""
+    name = f"{topic}-bad"
+
+    def create(**config):
+        admin = clients.admin_of(broker.bootstrap)  # keep a reference: its futures fail without it
+        admin.create_topics([NewTopic(name, 1, config=config)])[name].result(clients.SECONDS)
+        return f"kafka://{broker.bootstrap}/{name}"
+
+    return create
+
+
+BAD = ("--job", "load-1", "--partitions", "2", "--value", "IF(number % 40 = 5, NULL, string(number))")
+
+
+def test_bad_rows_in_a_topic(load, rows, letters):
+    """The producer of the bad rows has the settings of the load, here its transactional ids."""
+    address = letters()
+    command = (*BAD, "--bad-rows", address, "--log-option", "idPrefix=team")
+    code, report, _ = load(*command)
+    assert (code, report["rows"], report["bad_rows"]) == (0, 97, 3)
+    with open_log(address, {"idPrefix": "team"}) as log:
+        completion = log.completion("load-1.bad-rows")
+        records = [record for _, record in records_in(log, 0)]
+    assert completion is not None
+    assert [json.loads(each["value"])["number"] for each in records] == [5, 45, 85]
+    headers = [{each["key"]: each["value"].decode() for each in record["headers"]} for record in records]
+    assert [each["spark_cas.row"] for each in headers] == ["6", "46", "86"]
+    assert {(each["spark_cas.code"], each["spark_cas.job"]) for each in headers} == {("NULL_VALUE", "load-1")}
+    code, report, _ = load(*command)
+    assert (code, report["already_complete"], report["bad_rows"]) == (0, True, 3)
+    code, report, _ = load(*command, "--verify")
+    assert (code, report["verified"], report["bad_rows"]) == (0, True, 3)
+    with open_log(address) as log:
+        assert len(records_in(log, 0)) == 3
+    assert sum(map(len, rows())) == 97
+
+
+@pytest.mark.parametrize("problem", ["absent", "compacted", "same", "too large"])
+def test_topic_that_does_not_take_bad_rows_fails_the_load(load, letters, broker, topic, problem):
+    value = "IF(number = 5, repeat('9', 5000), string(number))"
+    command = ["--job", "load-1", "--value", value, "--log-option", "kafka.max.request.size=4000"]
+    if problem == "absent":
+        address = f"kafka://{broker.bootstrap}/{topic}-absent"
+    elif problem == "same":
+        address = f"kafka://{broker.bootstrap}/{topic}"
+    else:
+        settings = {"cleanup.policy": "compact"} if problem == "compacted" else {"max.message.bytes": "150"}
+        address = letters(**settings)
+    admin = clients.admin_of(broker.bootstrap)
+    admin.create_topics([NewTopic(topic, 2)])[topic].result(clients.SECONDS)
+    code, report, _ = load(*command, "--bad-rows", address)
+    assert (code, report["rows"]) == (2, 0)
+    assert report["error"] == ("RECORD_TOO_LARGE" if problem == "too large" else "UsageError")
+    assert address in report["message"]
+
+
+def test_bad_rows_go_to_another_cluster_without_the_settings_of_the_load(load, letters, own_broker, broker, topic):
+    admin = clients.admin_of(own_broker.bootstrap)
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(clients.SECONDS)
+    address = f"kafka://{own_broker.bootstrap}/{topic}"
+    code, report, _ = load(*BAD, "--bad-rows", address, "--log-option", "idPrefix=team")
+    assert (code, report["bad_rows"]) == (0, 3)
+    with open_log(address) as log:
+        assert log.completion("load-1.bad-rows") is not None
+        assert len(records_in(log, 0)) == 3

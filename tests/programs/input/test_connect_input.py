@@ -5,18 +5,23 @@ import json
 
 import pytest
 
+from spark_cas import open_log
 from spark_cas.core.errors import SparkSetupError, UnreadableInputError
 from spark_cas.core.input_list import InputFile
+from spark_cas.options.parse import parse_load
 from spark_cas.programs.arguments import LoadRequest
 from spark_cas.programs.bad_rows import RowLimits, write_bad_rows
+from spark_cas.programs.dead_letters import dead_letters_of
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
+from spark_cas.programs.input.recorded_list import ListedInput
 from spark_cas.programs.input.session_settings import pinned_settings
 from spark_cas.programs.input.text_files import text_rows
 from spark_cas.programs.input.whole_files import require_complete
-from spark_cas.programs.load_input import input_settings, separated_rows
+from spark_cas.programs.load_input import append_bad_rows, input_settings, separated_rows
 from spark_cas.spark import versions
 from tests.programs.input.reading import message_of, write_file
+from tests.support.writing import values_in
 
 pytestmark = pytest.mark.spark
 needs_json = pytest.mark.skipif(not versions._HAS_JSON_OF_ROWS, reason="Spark Connect reads no JSON texts before 4.2")
@@ -74,9 +79,17 @@ def test_bad_rows(connect, write, tmp_path):
     file = write("a.csv", b"k,n\na,1\nb,x\n,3\n")
     files = [InputFile(file.path, file.size, 0)]
     request = LoadRequest((), "csv", "log", "k", None, schema="k STRING, n INT", bad_rows="bad.jsonl")
+    source = ListedInput(tuple(files), request.listed(files), ())
+    with open_log(str(tmp_path / "bad")) as log:
+        log.create(1)
+    letters = dead_letters_of(str(tmp_path / "bad"), parse_load({"path": str(tmp_path / "log")}), "load-1")
+    assert letters is not None
     with pinned_settings(connect, input_settings(connect, request, files)):
         rows, _, bad = separated_rows(connect, request, files, RowLimits(1000, keys_required=True))
         assert write_bad_rows(bad, files, str(tmp_path / "bad.jsonl")) == 2
+        assert append_bad_rows(bad, source, letters, "load-1") == 2
         assert [row.value for row in rows.collect()] == ['{"k":"a","n":1}']
     codes = [json.loads(line)["code"] for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
     assert codes == ["NULL_KEY", "MALFORMED"]
+    with open_log(str(tmp_path / "bad")) as log:
+        assert values_in(log, 0) == ['{"k":null,"n":3}', "b,x"]
