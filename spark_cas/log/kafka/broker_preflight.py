@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, TopicPartitionInfo
-from confluent_kafka.admin import AclOperation, TopicDescription
+from confluent_kafka.admin import AclOperation, NewTopic, TopicDescription
 
 from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OFF, REQUIRED
@@ -16,12 +16,18 @@ from spark_cas.log.kafka.client.codes import TIMED_OUT, Meaning, meaning_of
 from spark_cas.log.kafka.client.error_text import NotAvailableError, NotPermittedError
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import lacking, on_topic, to_append
-from spark_cas.log.kafka.registry.registry_topics import create_registry_topics
+from spark_cas.log.kafka.registry.registry_topics import create_registry_topic, registry_topics
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.settings.transactional_ids import id_of_preflight
 from spark_cas.log.kafka.topic.broker_settings import broker_settings
 from spark_cas.log.kafka.topic.coordinators import require_coordinators
-from spark_cas.log.kafka.topic.topic_settings import TopicSettings, describe, topic_settings
+from spark_cas.log.kafka.topic.topic_settings import (
+    Requested,
+    TopicSettings,
+    describe,
+    request_topics,
+    topic_settings,
+)
 from spark_cas.log.kafka.topic.weak_settings import (
     broker_findings,
     leader_of,
@@ -51,12 +57,14 @@ def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: 
     """
     admin = clients.admin
     admin.known.add(spec.topic)  # by the caller
-    description, settings = _in_sync(admin, spec.topic, AclOperation.WRITE)
+    registry = [] if idempotence == OFF else [spec.registry_topic, spec.layouts_topic]
+    requested = request_topics(admin, [spec.topic, *registry])
+    description, settings = _in_sync(admin, spec.topic, requested, AclOperation.WRITE)
     notes = [_unreadable_note(spec.topic)] if settings is None else _notes(description, settings)
     guarantee = AT_LEAST_ONCE
     if idempotence != OFF:
         try:
-            notes += _require_exactly_once(clients, spec, description, begun=begun)
+            notes += _require_exactly_once(clients, spec, description, requested, begun=begun)
             guarantee = EXACTLY_ONCE
         except NotAvailableError as refused:
             if idempotence == REQUIRED:
@@ -96,7 +104,7 @@ _NOT_EXACTLY_ONCE = (
 
 
 def _require_exactly_once(
-    clients: ClientSet, spec: KafkaSpec, description: TopicDescription, *, begun: bool
+    clients: ClientSet, spec: KafkaSpec, description: TopicDescription, requested: Requested, *, begun: bool
 ) -> list[str]:
     """Check that a transaction and a plan can be recorded, and return notes of weak settings.
 
@@ -106,22 +114,23 @@ def _require_exactly_once(
     _require_id(description)
     if not begun:
         clients.cached("transactions", lambda: _require_transactions(clients, spec))
-    create_registry_topics(clients.admin, spec, only_try=True)
-    names = spec.registry_topic, spec.layouts_topic
-    return [note for name in names for note in _notes_on_registry(clients.admin, spec, name)]
+    topics = registry_topics(spec)
+    return [note for topic in topics for note in _notes_on_registry(clients.admin, spec, topic, requested)]
 
 
-def _in_sync(admin: Admin, topic: str, *needed: AclOperation) -> tuple[TopicDescription, TopicSettings | None]:
+def _in_sync(
+    admin: Admin, topic: str, requested: Requested, *needed: AclOperation
+) -> tuple[TopicDescription, TopicSettings | None]:
     """Return a topic after it has leaders and enough in-sync replicas for an append. Check the needed permissions.
 
     Wait only for replicas that may recover, not for more replicas than the topic has.
     """
     wait = Wait(admin.patience_seconds, f"looking for the replicas of topic {topic}")
     while True:
-        description = describe(admin, topic, with_rights=True)
+        description = describe(admin, topic, with_rights=True, requested=requested)
         for operation in needed:
             _require_right(description, operation.name.capitalize(), operation)
-        settings = topic_settings(admin, topic)
+        settings = topic_settings(admin, topic, requested)
         wanted = 1 if settings is None else settings.min_insync_replicas
         lacking_ones = [each for each in description.partitions if leader_of(each) < 0 or len(each.isr) < wanted]
         if not lacking_ones:
@@ -208,11 +217,16 @@ def _notes(description: TopicDescription, settings: TopicSettings) -> list[str]:
     return [each.meaning for each in findings]
 
 
-def _notes_on_registry(admin: Admin, spec: KafkaSpec, name: str) -> list[str]:
-    """Check that a registry topic, if it exists, is usable and keeps its records, and return notes on it."""
+def _notes_on_registry(admin: Admin, spec: KafkaSpec, topic: NewTopic, requested: Requested) -> list[str]:
+    """Check that a registry topic is usable and keeps its records, and return notes on it.
+
+    If it does not exist, check that it can be created.
+    """
+    name = topic.topic
     try:
-        description, settings = _in_sync(admin, name, AclOperation.WRITE, AclOperation.READ)
+        description, settings = _in_sync(admin, name, requested, AclOperation.WRITE, AclOperation.READ)
     except LogNotFoundError:
+        create_registry_topic(admin, topic, only_try=True)
         return []
     if settings is None:
         return []

@@ -188,13 +188,15 @@ class KafkaLog(KafkaRegistry, Backend):
         def read() -> tuple[Bounds, ...]:
             if not waiting:
                 return end_offsets.all_stable_bounds(self._admin, ats)
-            log_id = self._layouts.await_partitions(partitions).log_id
+            log_id = self._layouts.await_partitions(partitions, recent=True).log_id
             loads = WholeLoads(
                 lambda: self.jobs_as_a_whole(log_id),
                 lambda job: Ledger(self._clients.members, job).read_all(ats, log_id, self._timeout),
             )
             return at_one_moment(self._admin, ats, loads, self._timeout)
 
+        if not partitions:
+            return ()
         ats = [self._at(each) for each in partitions]
         return end_offsets.reaching(self._admin, self.topic, at_least, read, timing.current().metadata_lag)
 
@@ -264,7 +266,7 @@ class KafkaLog(KafkaRegistry, Backend):
     ) -> tuple[Progress | None, ...]:
         if not partitions:
             return ()
-        layout = self._layouts.await_partitions(partitions)
+        layout = self._layouts.await_partitions(partitions, recent=not proven)
         ats = [self._at(each) for each in partitions]
         result = Ledger(self._clients.members, job).read_all(ats, layout.log_id, self._timeout, proven=proven)
         own = self._whole.get(group)

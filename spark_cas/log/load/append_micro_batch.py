@@ -55,6 +55,7 @@ def begin_stream(
     *,
     whole: bool = False,
     placement: Placement | None = None,
+    first: Plan | None = None,
 ) -> Plan:
     """Return the plan of a stream, as `pin_plan` does; the first run also marks the ledger.
 
@@ -68,11 +69,12 @@ def begin_stream(
         partition: The partition for the mark.
         whole: Whether each micro-batch is atomic.
         placement: As in `pin_plan`.
+        first: As in `pin_plan`.
 
     Raises:
         ConditionalLogError: The errors of `pin_plan` and of a rejected append.
     """
-    plan = pin_plan(log, job, wanted, stream=True, whole=whole, placement=placement)
+    plan = pin_plan(log, job, wanted, stream=True, whole=whole, placement=placement, first=first)
     if not plan.rejoined and not plan.checked:
         claim = log.claim(partition, plan)
         if not isinstance(claim, Claim):
@@ -200,7 +202,7 @@ def complete_batch(log: Backend, plan: Plan, batch: Batch, results: Sequence[Par
         CheckpointMismatchError: A partition holds rows of a later batch.
         FencedError: Another process aborted the batch.
     """
-    _require_all(log, plan, batch, results)
+    require_no_other_rows(log, plan.job, batch, results, whole=plan.whole)
     if plan.group:
         decide_group(log, plan, results)
 
@@ -214,35 +216,49 @@ def refused_batch(log: Backend, job: str, batch: Batch, refusal: ConditionalLogE
     return refusal.with_message(f"{refusal.message} {batch_text(batch, ledger)}", next_offsets=None)
 
 
-def _require_all(log: Backend, plan: Plan, batch: Batch, results: Sequence[PartitionResult]) -> None:
+def require_no_other_rows(
+    log: Backend, job: str, batch: Batch, results: Sequence[PartitionResult], *, whole: bool = False
+) -> None:
     """Raise an error if a partition holds rows of the batch that no task had.
 
     A killed attempt may have put a row into a partition that gets none now, because this attempt put the row into
-    another partition. The ledger entries of the partitions with rows cannot show this.
+    another partition. The ledger entries of the partitions with rows cannot show this. Unless the batch is atomic,
+    this check completes it.
+
+    Args:
+        log: The log.
+        job: The name of the stream.
+        batch: The micro-batch.
+        results: The results of all tasks.
+        whole: Whether the batch is atomic.
+
+    Raises:
+        InputChangedError: A partition holds rows of the batch that no task had.
+        CheckpointMismatchError: A partition holds rows of a later batch.
     """
     brought = {result.progress.partition for result in results}
     others = [partition for partition in range(log.layout().partitions) if partition not in brought]
-    ledger = log.progress_of(others, plan.job)
+    ledger = log.progress_of(others, job)
     doubt = _NOT_VISIBLE
-    if not plan.whole:
+    if not whole:
         doubt = f"{_DOUBT} {batch_text(batch, [*(each.progress for each in results), *ledger])}"
     for existing in ledger:
         held = existing.batch if existing else None
         if existing is None or held is None or held.query != batch.query or held.id < batch.id:
             continue
-        here = f"partition {existing.partition}: the log holds rows of batch {held.id} of job {plan.job!r}"
+        here = f"partition {existing.partition}: the log holds rows of batch {held.id} of job {job!r}"
         if held.id > batch.id:
             raise CheckpointMismatchError(
                 f"{here}, and the query has just written batch {batch.id}, without any row for this partition: its "
                 f"checkpoint is older than the log, or was reset. {doubt} Restore the newest checkpoint. "
                 f"{_OR_NEW_JOB}",
                 partition=existing.partition,
-                job=plan.job,
+                job=job,
             )
         raise InputChangedError(
             f"{here}, but the replay has none for this partition. {doubt} {_FIX}",
             partition=existing.partition,
-            job=plan.job,
+            job=job,
         )
 
 

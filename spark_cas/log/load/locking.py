@@ -66,7 +66,7 @@ class Applicant:
 
 
 def acquire_lock(
-    log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *, whole: bool = False
+    log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *, whole: bool = False, partitions: int | None = None
 ) -> LoadLock | None:
     """Acquire the lock of all partitions with an expected offset, and wait until no other load has one of them.
 
@@ -79,6 +79,7 @@ def acquire_lock(
         applicant: The run that requests the lock.
         wanted: The expected offsets of the load.
         whole: Whether the load is atomic.
+        partitions: The partition count of the log, if the caller has just read it.
 
     Returns:
         The lock; None if the load needs none, because no partition has an expected offset.
@@ -90,7 +91,7 @@ def acquire_lock(
         StorageError: The log cannot be reached.
         FormatError: The recorded locks have an unknown format.
     """
-    claims = wanted.resolve((0,) * log.layout().partitions)
+    claims = wanted.resolve((0,) * (partitions or log.layout().partitions))
     of_all = whole and (not log.group_in_process or any(expected is not None for expected in claims))
     ranges = ranges_of(each for each, expected in enumerate(claims) if of_all or expected is not None)
     if not ranges:

@@ -67,6 +67,7 @@ def pin_plan(
     input_digest: str = "",
     placement: Placement | None = None,
     record: bool = True,
+    first: Plan | None = None,
 ) -> Plan:
     """Return the plan of a job on a log: its first plan if it has one, otherwise a new one, which it records.
 
@@ -93,6 +94,7 @@ def pin_plan(
             re-run with another one would append some rows twice. If the log has no recorded partitioner and the write
             names one, the first plan records that with the log.
         record: Whether to record a new plan. Otherwise, the function only checks.
+        first: The first plan of the job, if the caller has read it. It never changes.
 
     Raises:
         OptionError: A name or an expected offset is not valid, or the log has another partitioner.
@@ -106,7 +108,7 @@ def pin_plan(
         ProgressLostError: The ledger entries have expired, so the remaining rows of the input are not known.
     """
     check_name(job, "the job name")
-    first, pinned_by, now_ms = log.plan(job), uuid.uuid4().hex, clock.now_ms()
+    first, pinned_by, now_ms = first or log.plan(job), uuid.uuid4().hex, clock.now_ms()
     if first is None:
         settled = settled_layouts(log)
         layout = settled.layout

@@ -29,6 +29,7 @@ from spark_cas.log.load.append_micro_batch import (
     ledger_before,
     load_batch,
     refused_batch,
+    require_no_other_rows,
 )
 from spark_cas.log.load.atomic_load import abort_group, aborted, is_committed, with_group
 from spark_cas.log.load.cancelling import TaskRun
@@ -202,10 +203,10 @@ def _task(request: WriteRequest, schema: StructType, run: str | None) -> BatchTa
     with open_here(request.spec) as log:
         layout = require_layout(log, request, mark, placement)
         # A writer is created for each batch. A named stream that has begun does not repeat warnings.
-        begun = request.job is not None and log.plan(request.job) is not None
-        limits, _ = preflight_limits(log, request.limits, begun=begun, placement=placement)
-        job, wanted = request.job, request.expected_offsets
-        plan = None if job is None else begin_stream(log, job, wanted, whole=request.whole, placement=placement)
+        job, wanted, whole = request.job, request.expected_offsets, request.whole
+        first = None if job is None else log.plan(job)
+        limits, _ = preflight_limits(log, request.limits, begun=first is not None, placement=placement)
+        plan = None if job is None else begin_stream(log, job, wanted, whole=whole, placement=placement, first=first)
         # Read once for all tasks, and before they run, because the read waits for their transactions.
         ledger = () if plan is None else ledger_before(log, plan)
     return BatchTask(
@@ -348,6 +349,9 @@ def _complete(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> Non
     results = [result for report in reports for result in report.results]
     groups = {report.group for report in reports if report.group}
     with open_here(answered_before(sink.request.spec)) as log:
+        if not sink.request.whole:
+            require_no_other_rows(log, reports[0].job, reports[0].batch, results)
+            return
         plan = sink.plan_in(log, reports[0].job)
         if len(groups) > 1:
             # If the group of a batch is aborted, its later tasks begin another group.

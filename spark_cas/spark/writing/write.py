@@ -246,17 +246,17 @@ def checked_write(
                     ),
                 )
                 return
-            lock = _lock(log, request, job, run)
+            lock = _lock(log, request, job, run, layout.partitions)
         yield log, CheckedWrite(request, mark, layout, placement, job, run, started_ms, completion, lock)
 
 
-def _lock(log: Backend, request: WriteRequest, job: str, run: str) -> LoadLock | None:
+def _lock(log: Backend, request: WriteRequest, job: str, run: str, partitions: int) -> LoadLock | None:
     """Wait for other loads, and return a lock for the partitions that the write must not share with them."""
     wanted = request.expected_offsets if request.compare == BY_PARTITION else ExpectedOffsets("none")
     # The parent of the planning process is the driver, or a process that ends with the driver.
     driver = running_process.name_of(os.getppid())
     applicant = Applicant(job, run, driver, request.lock_wait_timeout_ms / 1000)
-    return acquire_lock(log, applicant, wanted, whole=request.whole)
+    return acquire_lock(log, applicant, wanted, whole=request.whole, partitions=partitions)
 
 
 def _completion(log: Backend, request: WriteRequest) -> Completion | None:

@@ -52,12 +52,12 @@ def keys_elsewhere(clients: ClientSet, layouts: TopicLayouts, placement: Placeme
     seconds = 2 * timing.current().best_effort  # the check uses the records read by then
     try:
         with within(seconds):
-            sample = _sample(clients, layouts.topic, layouts.layout().partitions, seconds)
-            partitions = layouts.layout().partitions
+            partitions = layouts.await_partitions([], recent=True).partitions
+            sample = _sample(clients, layouts.topic, partitions, seconds)
             if not any(each.is_elsewhere(placement.partitioner, partitions) for each in sample):
                 return ""
-            # Without permission to read the registry, expansions are unknown.
-            history = layouts.all(partitions)
+            # Partitions may have been added. Without permission to read the registry, expansions are unknown.
+            history = layouts.all(layouts.layout().partitions)
     except (StorageError, LogNotFoundError, KafkaException):
         return ""
     return _note(layouts.topic, sample, history, placement)

@@ -52,8 +52,10 @@ class TopicLayouts:
             self._newest = newest = result
         return newest
 
-    def await_partitions(self, partitions: Sequence[int]) -> Layout:
+    def await_partitions(self, partitions: Sequence[int], *, recent: bool = False) -> Layout:
         """Return the layout, and check that it has these partitions, which another broker may have reported.
+
+        With ``recent``, use a description of the last second if it has them. See `Admin.cached_topic`.
 
         Raises:
             ValueError: A partition does not exist.
@@ -63,8 +65,12 @@ class TopicLayouts:
         def doubt(layout: Layout) -> str:
             return "" if max(partitions, default=0) < layout.partitions else "a broker knows of fewer"
 
-        self.admin.known.add(self.topic)
-        layout = confirmed(self.admin, self.layout, doubt, f"looking for the partitions of topic {self.topic}")
+        cached = self.admin.cached_topic(self.topic) if recent else None
+        if cached is not None and not doubt(_layout(*cached)):
+            layout = _layout(*cached)
+        else:
+            self.admin.known.add(self.topic)
+            layout = confirmed(self.admin, self.layout, doubt, f"looking for the partitions of topic {self.topic}")
         for partition in partitions:
             layout.require(partition)
         return layout

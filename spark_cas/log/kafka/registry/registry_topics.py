@@ -17,32 +17,36 @@ JOB_PARTITIONS = 16
 _SETTINGS = {"cleanup.policy": "compact"}
 
 
-def create_registry_topics(admin: Admin, spec: KafkaSpec, *, only_try: bool = False) -> None:
-    """Create the topics unless they exist. With ``only_try``, check whether that would succeed.
+def registry_topics(spec: KafkaSpec) -> list[NewTopic]:
+    """Return the topics, as this package creates them."""
+    counts = {spec.registry_topic: JOB_PARTITIONS, spec.layouts_topic: 1}
+    return [NewTopic(name, partitions, -1, config=_SETTINGS) for name, partitions in counts.items()]
 
-    If the topics exist, permission to create them is not necessary.
+
+def create_registry_topics(admin: Admin, spec: KafkaSpec) -> None:
+    """Create the topics unless they exist. If they exist, permission to create them is not necessary.
 
     Raises:
         StorageError: The topics cannot be created.
     """
-    for name, partitions in ((spec.registry_topic, JOB_PARTITIONS), (spec.layouts_topic, 1)):
+    for topic in registry_topics(spec):
         try:
-            describe(admin, name)
+            describe(admin, topic.topic)
         except LogNotFoundError:
-            _create(admin, name, partitions, only_try=only_try)
-            if not only_try:
-                _await_leaders(admin, spec, name)
+            create_registry_topic(admin, topic)
+            _await_leaders(admin, spec, topic.topic)
 
 
-def _create(admin: Admin, name: str, partitions: int, *, only_try: bool) -> None:
-    topic = NewTopic(name, partitions, -1, config=_SETTINGS)
+def create_registry_topic(admin: Admin, topic: NewTopic, *, only_try: bool = False) -> None:
+    """Create a missing topic. With ``only_try``, check whether that would succeed. Raises StorageError."""
+    name = topic.topic
     try:
         create_topic(admin, topic, f"creating the registry topic {name}", only_try=only_try)
     except NotPermittedError:
         lack = (
             f"the registry topic {name}, which stores the plans of jobs, does not exist, and "
             f"{lacking(on_topic('Create', name))}. Or create the topic: kafka-topics.sh --create --topic {name} "
-            f"--partitions {partitions} --config cleanup.policy=compact."
+            f"--partitions {topic.num_partitions} --config cleanup.policy=compact."
         )
         raise NotPermittedError(f"{lack} Then run the same job again.", lack) from None
 

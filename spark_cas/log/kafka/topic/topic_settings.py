@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, TopicDescription
@@ -16,22 +18,43 @@ from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
 _NEVER = 2**63 - 1
 """The value of a Kafka time limit that is off."""
 
+Requested = dict[Any, "Future[Any]"]
+"""Pending answers of `request_topics`: descriptions by topic, and settings by resource."""
 
-def describe(admin: Admin, topic: str, *, made: bool = False, with_rights: bool = False) -> TopicDescription:
+
+def request_topics(admin: Admin, topics: list[str]) -> Requested:
+    """Send one request for the descriptions of topics, with permissions, and one for their settings.
+
+    `describe` and `topic_settings` use each answer once, and send later requests for one topic.
+    """
+    client, seconds = admin.client, admin.request_seconds
+    names, resources = TopicCollection(topics), [ConfigResource(ResourceType.TOPIC, each) for each in topics]
+    described = client.describe_topics(names, include_authorized_operations=True, request_timeout=seconds)
+    # A copy, because the client needs its own until the answers arrive.
+    return {**described, **client.describe_configs(resources, request_timeout=seconds)}
+
+
+def describe(
+    admin: Admin, topic: str, *, made: bool = False, with_rights: bool = False, requested: Requested | None = None
+) -> TopicDescription:
     """Return the brokers' description of a topic, with this principal's permissions if ``with_rights``.
 
-    ``made`` is as for `read_confirmed`.
+    ``made`` is as for `read_confirmed`, and ``requested`` is the result of `request_topics`.
 
     Raises:
         LogNotFoundError, StorageError.
     """
 
     def question() -> TopicDescription:
+        description: TopicDescription
+        if requested and topic in requested:
+            description = admin.answer(requested.pop(topic))
+            return description
         requested_at = time.monotonic()
-        requested = admin.client.describe_topics(
+        sent = admin.client.describe_topics(
             TopicCollection([topic]), include_authorized_operations=with_rights, request_timeout=admin.request_seconds
         )
-        description: TopicDescription = admin.answer(requested[topic])
+        description = admin.answer(sent[topic])
         admin.cache_topic(requested_at, topic, str(description.topic_id), len(description.partitions))
         return description
 
@@ -91,17 +114,19 @@ class TopicSettings:
     """How long a compacted topic keeps a tombstone. For that long, an empty gap proves that no record was there."""
 
 
-def topic_settings(admin: Admin, topic: str) -> TopicSettings | None:
+def topic_settings(admin: Admin, topic: str, requested: Requested | None = None) -> TopicSettings | None:
     """Return the settings of a topic, None if this principal may not read them.
 
-    Raises LogNotFoundError, StorageError.
+    ``requested`` is the result of `request_topics`. Raises LogNotFoundError, StorageError.
     """
     resource = ConfigResource(ResourceType.TOPIC, topic)
 
     def question() -> dict[str, ConfigEntry] | None:
-        requested = admin.client.describe_configs([resource], request_timeout=admin.request_seconds)
+        sent = requested.pop(resource, None) if requested else None
+        if sent is None:
+            sent = admin.client.describe_configs([resource], request_timeout=admin.request_seconds)[resource]
         try:
-            result: dict[str, ConfigEntry] = admin.answer(requested[resource])
+            result: dict[str, ConfigEntry] = admin.answer(sent)
         except KafkaException as error:
             if error.args[0].code() in NOT_PERMITTED:
                 return None
