@@ -195,8 +195,7 @@ PARTS := spark/test_versions.py spark/test_cut_off.py spark/test_stream_copy.py 
 	spark/test_spark_write.py::test_rows_that_sql_distributes_are_appended_once_without_route \
 	spark/test_kafka_topics.py::test_rows_are_in_their_topic_and_partition_once \
 	spark/test_kafka_whole.py::test_all_rows_are_there_once_in_the_order_of_route_and_again_nothing \
-	spark/test_append_if_unchanged.py::test_rows_are_split_by_changes_of_their_keys \
-	spark/test_bootstrap.py::test_bootstrap_has_one_bound_which_a_write_expects
+	spark/test_bootstrap.py::test_bootstrap_has_one_bound_which_a_write_expects[kafka]
 # The tests of bulk loads that depend on the version of pyspark.
 LOADS := programs/test_bulk_load.py programs/test_bad_rows.py $(addprefix programs/input/, \
 	test_session_settings.py test_connect_input.py test_csv_rows.py test_json_rows.py test_columnar_files.py)

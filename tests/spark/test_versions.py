@@ -121,10 +121,11 @@ def test_results_of_append_if_unchanged_do_not_change(spark, path):
     rows = spark.sql("SELECT 'N' || id AS key, 'new' AS value, IF(id = 1, 0L, 40L) AS expected_offset FROM range(5)")
     result = append_if_unchanged(rows, {"path": path, "job": "more"})
     for _ in range(2):
-        appended = {(bytes(row.key).decode(), row.offset) for row in result.appended.collect()}
-        assert (len(appended), {key for key, _ in appended}) == (4, {"N0", "N2", "N3", "N4"})
-        assert {offset for _, offset in appended} == {40, 41, 42, 43}
-        assert [(row.key, row.actual_offset < 40) for row in result.rejected.collect()] == [("N1", True)]
+        appended = result.appended.selectExpr("STRING(key)", "offset").orderBy("offset").collect()
+        assert [row.offset for row in appended] == [40, 41, 42, 43]
+        assert {row.key for row in appended} == {"N0", "N2", "N3", "N4"}
+        (rejected,) = result.rejected.selectExpr("key", "actual_offset < 40 AS is_old").collect()
+        assert tuple(rejected) == ("N1", True)
         with open_log(path) as log:
             append_foreign(log, 0, "N0", "N1")
 
