@@ -30,7 +30,7 @@ def command_line() -> CommandLine:
     )
     program.parser.epilog = (
         "exit codes: 0 done; 1 failed, run it again; 2 to 7 a retry fails until you fix the cause ('spark-cas load "
-        "--help' lists them); 130 interrupted."
+        "--help' lists them); 8 and 9 'doctor' found a problem; 130 interrupted."
     )
     program.parser.add_argument("--version", action="version", version=f"spark-cas {__version__}")
     # `main` passes its arguments to the bulk load.

@@ -108,7 +108,7 @@ class ConditionalLogError(Exception):
 
     kind: ClassVar[ErrorKind]
     retriable: ClassVar[bool] = False
-    """True if the same call may succeed later. False if every retry fails until somebody fixes the cause."""
+    """True if the same call may succeed later. False if each retry fails until its cause is fixed."""
     partition: int | None = None
     """The partition of the log."""
     row: int | None = None
@@ -187,7 +187,6 @@ class LayoutChangedError(RefusedError):
     """The log has another layout epoch than the plan."""
 
     kind = ErrorKind.LAYOUT_CHANGED
-    retriable = True
 
 
 class LoadInProgressError(RefusedError):

@@ -90,10 +90,13 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A newer run of the job, or another job that expects an offset, has claimed it. Never claim again in a loop."""
+    """A newer run of the job, or another job that expects an offset, has claimed the partition.
+
+    Never claim in a loop.
+    """
 
     by: str | None
-    """The task of that writer; None if the backend cannot determine it."""
+    """The task that claimed it; None if the backend cannot determine it."""
 
 
 @dataclass(frozen=True, slots=True)

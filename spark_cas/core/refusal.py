@@ -76,8 +76,8 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
             writer = f" ({by})" if by else ""
             return FencedError(
                 f"partition {partition}: a newer run of the job, or another job that expects an offset, has claimed "
-                f"the partition{writer}. Nothing of this chunk was appended. Wait until it ends, then run the same "
-                f"job again.",
+                f"the partition{writer}. Nothing of this chunk was appended. Wait until the other run ends, "
+                f"then run the same job again.",
                 partition=partition,
             )
         case ProgressLost(job):

@@ -420,7 +420,8 @@ class LoadRun:
             if not verifying and write.job is not None:
                 record_list(write, write.job, source.list)
             if bad is not None and letters is not None:
-                self.bad_rows = append_bad_rows(bad, source, letters, self.job)
+                is_count = verifying and letters.rows() is None  # a comparison appends nothing
+                self.bad_rows = bad.count() if is_count else append_bad_rows(bad, source, letters, self.job)
             job, result = self._append(spark, routed, verifying=verifying)
         if result is None or self._footer_rows is None:
             return job, result

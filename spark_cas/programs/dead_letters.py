@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, UnreadableInputError
+from spark_cas.core.errors import ConditionalLogError, InputChangedError, LogNotFoundError, UnreadableInputError
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, open_log
@@ -97,8 +97,11 @@ def dead_letters_of(target: str | None, write: WriteRequest, job: str) -> DeadLe
 
 
 @contextmanager
-def naming(url: str = "") -> Iterator[None]:
-    """Add the URL of the log for bad rows to its errors. An error of the input is raised unchanged."""
+def naming(url: str = "", job: str = "") -> Iterator[None]:
+    """Add the URL of the log for bad rows to its errors, and the fix if the bad rows of ``job`` have changed.
+
+    An error of the input is raised unchanged.
+    """
     try:
         yield
     except Exception as error:
@@ -107,6 +110,8 @@ def naming(url: str = "") -> Iterator[None]:
             raise
         # The load itself appends after the bad rows, and its report has only its own rows and offsets.
         message = f"--bad-rows{url and ' '}{url}: {plain.message}"
+        if job and isinstance(plain, InputChangedError):
+            message += f" If the load has appended no row, first run: spark-cas forget --force {job} {url}"
         raise plain.with_message(message, appended_rows={}, next_offsets=None) from error
 
 

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -146,5 +145,8 @@ def _configured_client() -> Any:  # noqa: ANN401 - the library is optional
 
 def _may_be_configured() -> bool:
     """Return whether a variable or a file configures the library. To import the library takes half a second."""
-    files = (Path("openlineage.yml"), Path("~/.openlineage/openlineage.yml").expanduser())
-    return any(name.startswith("OPENLINEAGE_") for name in os.environ) or any(each.is_file() for each in files)
+    if os.environ.get("OPENLINEAGE_DISABLED", "").lower() == "true":
+        return False
+    # These functions of os.path raise no error, unlike those of pathlib.
+    files = ("openlineage.yml", os.path.expanduser("~/.openlineage/openlineage.yml"))  # noqa: PTH111
+    return any(name.startswith("OPENLINEAGE_") for name in os.environ) or any(map(os.path.isfile, files))

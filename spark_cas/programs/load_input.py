@@ -117,7 +117,7 @@ def append_bad_rows(bad: "DataFrame", source: ListedInput, letters: DeadLetters,
     Raises:
         ConditionalLogError: if the write fails
     """
-    with naming(letters.write.spec.url):
+    with naming(letters.write.spec.url, letters.job):
         records, order = bad_records(bad, source.files, job)
         routed = routed_rows(records, order, letters.write, source.list.digest)
         routed.write.format("conditional-log").mode("append").options(**letters.options).save()

@@ -74,6 +74,22 @@ def test_rerun_appends_no_bad_row_again(load, csv, letters):
     assert len(records_of(load.log)) == 100
 
 
+def test_comparison_appends_no_bad_row(load, csv, letters, tmp_path):
+    assert load(*csv, "--bad-rows", str(tmp_path / "bad.jsonl"))[0] == 0
+    code, report, _ = load(*csv, "--bad-rows", letters, "--verify")
+    assert (code, report["rows"], report["bad_rows"], report["verified"]) == (0, 100, 3, True)
+    assert records_of(letters) == []
+
+
+def test_bad_rows_that_changed_before_the_load_began_are_rejected(load, csv, letters, tmp_path):
+    assert load(*csv, "--bad-rows", letters, "--expected-offsets", '{"0": 17}')[0] == 3
+    file = tmp_path / "in" / "b.csv"
+    file.write_text(file.read_text().replace(",absent", "51,present"))
+    code, report, _ = load(*csv, "--bad-rows", letters)
+    assert (code, report["error"], report["rows"]) == (4, "INPUT_CHANGED", 0)
+    assert f"spark-cas forget --force {JOB}.bad-rows" in report["message"]
+
+
 def test_two_loads_share_a_log(load, csv, letters):
     assert load(*csv, "--bad-rows", letters)[0] == 0
     code, report, _ = load(*csv, "--job", "load-2", "--bad-rows", letters)

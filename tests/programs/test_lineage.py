@@ -137,7 +137,7 @@ def test_library_is_imported_only_if_it_is_configured(tmp_path):
         "Lineage('load-1', 'file:/log', Console()).start(); print('openlineage.client' in sys.modules)"
     )
     without = {name: value for name, value in os.environ.items() if not name.startswith("OPENLINEAGE_")}
-    for variables, imported in (({}, "False"), ({"OPENLINEAGE_DISABLED": "true"}, "True")):
+    for variables, imported in (({}, "False"), ({"OPENLINEAGE_CONFIG": "none.yml"}, "True")):
         command = [sys.executable, "-c", program]
         done = subprocess.run(
             command, env=without | variables, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60

@@ -50,7 +50,7 @@ def parse(*argv):
         (errors.TruncatedError("x"), 3),
         (errors.FencedError("x"), 1),
         (errors.LoadInProgressError("x"), 1),
-        (errors.LayoutChangedError("x"), 1),
+        (errors.LayoutChangedError("x"), 3),
         (errors.ProgressLostError("x"), 3),
         (errors.InputChangedError("x"), 4),
         (errors.OptionError("x"), 2),

@@ -138,6 +138,7 @@ def _in_sync(
         hopeless = any(len(each.replicas) < wanted for each in lacking_ones)
         if hopeless or not wait.again("too few of them are in sync"):
             raise _not_acknowledged(topic, lacking_ones[0], wanted)
+        requested.clear()  # the other answers are as old as the wait
 
 
 def _not_acknowledged(topic: str, partition: TopicPartitionInfo, wanted: int) -> StorageError:
@@ -232,7 +233,7 @@ def _notes_on_registry(admin: Admin, spec: KafkaSpec, topic: NewTopic, requested
         return []
     for each in registry_findings(name, settings):
         raise StorageError(
-            f"{each.meaning}. Nothing was appended. An administrator fixes it: {with_brokers(each.fix, spec)}. Then "
-            f"run the same job again."
+            f"{each.meaning}. Nothing was appended. Run the same job again after an administrator has fixed it: "
+            f"{with_brokers(each.fix, spec)}"
         )
     return [each.meaning for each in loss_findings(description, settings)]

@@ -23,7 +23,7 @@ def stream_from_jvm() -> Stream | None:
     """Return the input stream of the task, or None if there is none.
 
     It is a local variable of the functions that run a worker, so this searches the calling frames for a value of its
-    type. In pyspark 4.2 and 4.3, the frames up to the worker's main function have no other value of this type.
+    type. In pyspark 4.0 to 4.3, the frames up to the worker's main function have no other value of this type.
     """
     if TaskContext.get() is None:
         return None

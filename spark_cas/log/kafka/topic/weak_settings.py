@@ -212,7 +212,7 @@ def _alter_topic(name: str, setting: str) -> str:
 def _add_replicas(description: TopicDescription, brokers: Sequence[int]) -> str:
     """Return the command that adds replicas to each partition with fewer than three, and keeps the existing ones."""
     if len(brokers) < 2:  # noqa: PLR2004 - one broker
-        return "add two brokers. Then run this command again, which prints the next one: spark-cas doctor LOG"
+        return "add two brokers. Then run spark-cas doctor LOG, which prints the next command"
     plan = []
     for each in description.partitions:
         existing = [node.id for node in each.replicas]
@@ -222,7 +222,7 @@ def _add_replicas(description: TopicDescription, brokers: Sequence[int]) -> str:
         if replicas != existing:
             plan.append({"topic": description.name, "partition": each.id, "replicas": replicas})
     text = json.dumps({"version": 1, "partitions": plan}, separators=(",", ":"))
-    tool = f"kafka-reassign-partitions.sh{_BROKERS}--reassignment-json-file replicas.json --execute"
+    tool = f"kafka-reassign-partitions.sh{_BROKERS}--reassignment-json-file replicas.json --additional --execute"
     return f"echo '{text}' > replicas.json && {tool}"
 
 
