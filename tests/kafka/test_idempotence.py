@@ -25,7 +25,7 @@ from spark_cas.log.kafka.client.sending import Sending
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.settings.transactional_ids import id_of_partition
 from spark_cas.options.parse import parse_write
-from spark_cas.spark.schema import Mark
+from spark_cas.spark.schema import EndMarkers, Mark, with_mark
 from spark_cas.spark.writing import blind_write, write
 from spark_cas.spark.writing.blind_write import BlindWriter
 from tests.contract.blind import blindly, run_blind
@@ -82,9 +82,10 @@ def test_required_guarantee_or_an_error_before_any_append(secured, spec, missing
 def planned(spec: KafkaSpec, **given: str):
     """Return the writer of a frame, as Spark gets it for a user with the current ACLs."""
     options = parse_write({"kafka.bootstrap.servers": "host:9092", "topic": spec.topic, **given})
+    markers: EndMarkers = "partition" if options.atomic else "none"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LogSettingsWarning)
-        return write.plan_write(replace(options, spec=spec), FRAME)
+        return write.plan_write(replace(options, spec=spec), with_mark(FRAME, Mark(1, None, end_markers=markers)))
 
 
 def test_with_only_write_access_the_guarantee_is_reported(secured, spec, tmp_path, monkeypatch):
