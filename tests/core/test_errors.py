@@ -111,7 +111,6 @@ def test_errors_that_a_retry_of_the_same_call_may_fix():
     retriable = {kind for kind in ErrorKind if ERRORS_BY_KIND[kind].retriable}
     assert retriable == {
         ErrorKind.FENCED,
-        ErrorKind.LAYOUT_CHANGED,
         ErrorKind.LOAD_IN_PROGRESS,
         ErrorKind.MAY_BE_STALE,
         ErrorKind.NOT_LEADER,
