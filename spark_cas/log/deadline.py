@@ -6,17 +6,14 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Thread
-from typing import TypeVar
 
 from spark_cas.log import timing
 
 _JITTER = random.SystemRandom()
 _LOG = logging.getLogger("spark_cas")
-Result = TypeVar("Result")
-
 _for_others: ContextVar[float] = ContextVar("for_others", default=math.inf)
 
 
@@ -74,35 +71,6 @@ def call_within(seconds: float, call: Callable[[], None]) -> None:
         raise TimeoutError
     if errors:
         raise errors[0]
-
-
-@contextmanager
-def meanwhile(call: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
-    """Run a call in another thread, under the same deadlines. The end of the block waits for the call.
-
-    Yield a function that returns the result of the call, or raises its error.
-    """
-    results: list[Result] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(call())
-        except BaseException as error:  # noqa: BLE001 - the caller raises it
-            errors.append(error)
-
-    def result() -> Result:
-        if errors:
-            # The error keeps the frames of its caller alive, and must not be alive through them.
-            raise errors.pop()
-        return results[0]
-
-    thread = Thread(target=copy_context().run, args=(run,), daemon=True)
-    thread.start()
-    try:
-        yield result
-    finally:
-        thread.join()
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced, LayoutChanged
 from spark_cas.log.accelerating import log_unused
-from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.accelerators import connections
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
@@ -248,45 +247,6 @@ def test_useless_claim_fences_no_writer_and_keeps_no_instance(broker, topic, mon
         assert log.claim(0, void) == LayoutChanged(1, 2)
         assert alive == set()
     assert fencing == []
-
-
-@pytest.mark.parametrize("void", [None, LayoutChanged(1, 2)])
-def test_claim_reads_the_ledger_and_the_layouts_at_once_under_its_fence(broker, topic, monkeypatch, void):
-    init, entry, changed = TransactionalProducer.init, Checks.fenced_progress, Checks.changed
-    reads_entry, has_read_layouts, fenced, seconds, ended = Event(), Event(), [], [], []
-
-    def fencing(instance, *given):
-        init(instance, *given)
-        fenced.append(1)
-
-    def read_entry(checks):
-        assert fenced
-        seconds.append(Wait(10 * SECONDS, "reading").left)
-        reads_entry.set()
-        assert has_read_layouts.wait(SECONDS)
-        result = entry(checks)
-        ended.append(1)
-        return result
-
-    def read_layouts(checks, plan):
-        result = changed(checks, plan)
-        if not fenced:
-            return result
-        assert reads_entry.wait(SECONDS)
-        has_read_layouts.set()
-        return result or void
-
-    spec = replace(KafkaSpec(broker.bootstrap, topic, topic), client_options=(("message.timeout.ms", "50000"),))
-    with KafkaLog(spec) as log:
-        plan = pin_plan(log, "job", ExpectedOffsets("end"))
-        JobWriter(log, plan).must_append("a")
-        monkeypatch.setattr(TransactionalProducer, "init", fencing)
-        monkeypatch.setattr(Checks, "fenced_progress", read_entry)
-        monkeypatch.setattr(Checks, "changed", read_layouts)
-        claim = log.claim(0, plan)
-    assert ended
-    assert seconds[0] <= 50
-    assert claim == void if void else isinstance(claim, Claim) and claim.progress and claim.progress.rows == 1
 
 
 def test_claim_requests_its_topic_unless_cached_and_append_always(broker, topic, monkeypatch, set_timing):

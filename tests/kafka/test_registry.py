@@ -9,8 +9,6 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from threading import Event
-from threading import enumerate as enumerate_threads
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -26,7 +24,6 @@ from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.sending import produce
-from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.registry import compacted_map
 from spark_cas.log.kafka.registry.compacted_map import kind_of
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
@@ -36,7 +33,6 @@ from tests.kafka.faulted import spec_of
 from tests.kafka.proxy.frames import Api
 from tests.support.loads import TEN, crash_after_chunks, run_job
 from tests.support.writing import JobWriter, plan_of, table_of, values_in
-from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -117,38 +113,6 @@ def test_reads_of_a_claim_do_not_grow_with_past_jobs(proxied):
     with KafkaLog(spec) as log:
         assert isinstance(log.claim(0, plan), Claim)
     assert 0 < traffic.response_bytes[Api.FETCH] < CLAIM_BYTES
-
-
-def test_writer_connects_while_it_reads_the_entries(spec, monkeypatch):
-    barrier, connect, init = end_offsets.barrier, TransactionalProducer._connect, TransactionalProducer.init
-    connected, fencing = Event(), list[TransactionalProducer]()
-
-    def noting(instance, *given):
-        connect(instance, *given)
-        connected.set()
-
-    def reading(*given):
-        assert connected.wait(SECONDS)
-        assert fencing == []
-        return barrier(*given)
-
-    def fencing_others(instance, *given):
-        fencing.append(instance)
-        init(instance, *given)
-
-    with KafkaLog(spec) as log:
-        log.record_plan(plan_of(log, "first"))
-        threads = {*enumerate_threads()}
-        monkeypatch.setattr(TransactionalProducer, "_connect", noting)
-        monkeypatch.setattr(TransactionalProducer, "init", fencing_others)
-        monkeypatch.setattr(end_offsets, "barrier", reading)
-        plan = log.record_plan(plan_of(log, "job"))
-        assert len(fencing) == 1
-        # An entry that exists fences no writer, and its producer is closed.
-        fencing.clear()
-        assert log.record_plan(replace(plan, pinned_by="another")) == plan
-        assert fencing == []
-        wait_until(lambda: threads.issuperset(enumerate_threads()), SECONDS, lambda: "it still connects")
 
 
 def test_many_drivers_at_once_record_their_plans_within_a_bounded_time(spec):

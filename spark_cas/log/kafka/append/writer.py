@@ -13,7 +13,7 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated, Unknown
 from spark_cas.core.plan import Progress, progress_lost, resume_offset
 from spark_cas.log import clock, timing
-from spark_cas.log.deadline import Wait, fresh_deadline, meanwhile, within
+from spark_cas.log.deadline import Wait, fresh_deadline, within
 from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Again, Attempt
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, fenced_since, same_rows
 from spark_cas.log.kafka.append.fence import Fence
@@ -72,12 +72,10 @@ class PartitionWriter:
             bounds = end_offsets.stable_bounds(self._admin, self._at)
         else:
             self._fence.put_up_patiently()
-            # Both are read under the fence. The entry takes the group consumer, and the layouts take the others.
-            with meanwhile(checks.fenced_progress) as entry:
-                changed = checks.changed(plan)
+            changed = checks.changed(plan)
             if changed is not None:
                 return changed
-            progress = entry()
+            progress = checks.fenced_progress()
             if resume_offset(plan, partition, progress) is None:
                 bounds = end_offsets.bounds_to_high_watermark(self._admin, self._at)
             else:

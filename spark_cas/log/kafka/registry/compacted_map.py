@@ -166,13 +166,12 @@ class Entries:
 
     def _try(self, change: Callable[[], Records]) -> bool:
         """Make one attempt. Return False if nothing of it is visible and a retry may succeed."""
+        self.take_in(end_offsets.barrier(self._admin, self.at, self._spec.request_seconds))
+        if not change():
+            return True
+        require_coordinators(self._admin)
         producer = TransactionalProducer(self._spec, id_of_registry_write(self._spec, self.at.topic))
         try:
-            producer.approach()  # while the entries are read
-            self.take_in(end_offsets.barrier(self._admin, self.at, self._spec.request_seconds))
-            if not change():
-                return True
-            require_coordinators(self._admin)
             producer.init(self._spec.request_seconds)
             # While the client connected, other writers may have finished.
             self.take_in(end_offsets.stable_bounds(self._admin, self.at))
