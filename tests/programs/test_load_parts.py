@@ -397,8 +397,8 @@ CAUSES = [
 ]
 
 
-@pytest.mark.parametrize(("causes", "kind", "said"), CAUSES)
-def test_of_a_chain_of_causes_the_root_is_told_with_the_file(causes, kind, said):
+@pytest.mark.parametrize(("causes", "kind", "text"), CAUSES)
+def test_error_has_the_text_of_the_root_cause_and_the_file(causes, kind, text):
     class Java:
         """A JVM exception as Py4J returns it."""
 
@@ -415,7 +415,7 @@ def test_of_a_chain_of_causes_the_root_is_told_with_the_file(causes, kind, said)
     error.java_exception = link  # type: ignore[attr-defined]
     found = plain_error(error)
     assert type(found) is kind
-    assert said in str(found)
+    assert text in str(found)
     assert "SQLSTATE" not in str(found)
     assert "\n" not in str(found)
 
@@ -455,8 +455,8 @@ def complete_log(monkeypatch):
     return log, opens
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("the JVM is gone")])
-def test_a_run_that_an_error_ended_after_the_completion_is_told_as_such(complete_log, load_again, monkeypatch, error):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("the JVM has ended")])
+def test_error_after_the_completion_is_reported(complete_log, load_again, monkeypatch, error):
     log, _ = complete_log
     entry = log._entries.pop(("completion", "load-1"))
 
@@ -501,11 +501,11 @@ def test_a_job_that_was_completed_on_another_log_of_that_name_is_refused(complet
     assert "planned on another log that had this name" in report["message"]
 
 
-def test_a_job_whose_log_is_gone_is_told_so(complete_log, load_again):
+def test_job_whose_log_was_deleted_is_reported(complete_log, load_again):
     log, opens = complete_log
-    gone = MemoryLog()
-    gone._entries = log._entries
-    opens(gone)
+    other = MemoryLog()
+    other._entries = log._entries
+    opens(other)
     code, report = load_again()
     assert (code, report["error"], report["rows"]) == (3, "TRUNCATED", 0)
     assert "that no longer exists" in report["message"]
@@ -544,9 +544,9 @@ def test_while_a_load_runs_no_earlier_report_is_there_and_one_that_cannot_be_wri
 
     assert run()[:2] == (0, file.read_text())
     assert [*file.parent.iterdir()] == [file]
-    code, out, told = run(then=file.parent.rmdir)
+    code, out, stderr = run(then=file.parent.rmdir)
     assert (code, json.loads(out)["exit_code"]) == (0, 0)
-    assert "the report was not written: " in told
+    assert "the report was not written: " in stderr
 
 
 def test_a_report_in_a_folder_that_may_not_be_written_is_a_wrong_call(monkeypatch, tmp_path):

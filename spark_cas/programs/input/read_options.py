@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
-from pyspark.sql import types as T  # noqa: N812 - likewise
+from pyspark.sql import types as T  # noqa: N812 - as above
 
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.columns import quoted
@@ -135,14 +135,14 @@ def _has(letters: str, pattern: str) -> bool:
 
 
 def text_fields(fields: T.StructType, formats: ValueFormats) -> T.StructType:
-    """Return fields with text in place of each date and time that has a pattern, at any depth."""
+    """Return fields in which each date and time with a pattern is text, at any depth."""
     return T.StructType(
         [T.StructField(each.name, text_type(each.dataType, formats), each.nullable) for each in fields]
     )
 
 
 def text_type(kind: T.DataType, formats: ValueFormats) -> T.DataType:
-    """Return a type with text in place of each date and time that has a pattern, at any depth."""
+    """Return a type in which each date and time with a pattern is text, at any depth."""
     match kind:
         case T.StructType():
             return text_fields(kind, formats)
