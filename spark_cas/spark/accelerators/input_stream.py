@@ -20,13 +20,11 @@ _END = SpecialLengths.END_OF_STREAM.to_bytes(4, "big", signed=True)
 
 
 def stream_from_jvm() -> Stream | None:
-    """Return the input stream of the task, or None if there is none.
+    """Return the stream on which the JVM sends data to this process, or None if there is none.
 
     It is a local variable of the functions that run a worker, so this searches the calling frames for a value of its
     type. In pyspark 4.0 to 4.3, the frames up to the worker's main function have no other value of this type.
     """
-    if TaskContext.get() is None:
-        return None
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - there is no other way
     while frame is not None:
         for result in frame.f_locals.values():
@@ -43,7 +41,7 @@ def until_cut_off(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     part of its last rows, which the next attempt would have to read from the log.
     """
     yield from batches
-    stream = stream_from_jvm()
+    stream = _stream_of_task()
     if stream is not None and not _is_at_end(stream):
         raise EOFError(
             "Spark ended this attempt of the task before its last row. Visible rows stay. Run the same job again: it "
@@ -53,8 +51,12 @@ def until_cut_off(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 def has_ended() -> bool:
     """Return whether the stream shows that Spark has sent all batches to this task."""
-    stream = stream_from_jvm()
+    stream = _stream_of_task()
     return stream is not None and _is_at_end(stream)
+
+
+def _stream_of_task() -> Stream | None:
+    return None if TaskContext.get() is None else stream_from_jvm()
 
 
 def _is_at_end(stream: Stream) -> bool:

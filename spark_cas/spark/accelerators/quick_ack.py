@@ -39,7 +39,7 @@ def acknowledge(stream: Stream | None) -> None:
 
 
 def acknowledged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that Spark sends to a task, and `acknowledge` the first one."""
+    """Yield the batches that Spark sends to a task. `acknowledge` avoids a delay before the first one."""
     acknowledge(stream_from_jvm())
     yield from batches
 
