@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tools.kafka_broker.jars import resolved
+from tools.kafka_broker.jars import one_jar, resolved
 
 SPARK_VERSION = "4.2.0"
 """The newest available version. It works with every Spark 4.2."""
@@ -23,16 +23,6 @@ _IVY_FILE = f"""\
 """
 
 
-_AVRO_FILE = f"""\
-<ivy-module version="2.0">
-  <info organisation="spark_cas" module="spark-avro"/>
-  <dependencies defaultconfmapping="default->default">
-    <dependency org="org.apache.spark" name="spark-avro_2.13" rev="{SPARK_VERSION}" transitive="false"/>
-  </dependencies>
-</ivy-module>
-"""
-
-
 def connector_jars() -> list[Path]:
     """Return the jars for ``spark.jars``. The first call on a machine downloads them (10 MB)."""
     return sorted(resolved(f"spark-connector-{SPARK_VERSION}", _IVY_FILE).glob("*.jar"))
@@ -40,4 +30,4 @@ def connector_jars() -> list[Path]:
 
 def avro_jars() -> list[Path]:
     """Return the jar of ``from_avro`` and ``to_avro`` for ``spark.jars``. The first call downloads it (0.2 MB)."""
-    return sorted(resolved(f"spark-avro-{SPARK_VERSION}", _AVRO_FILE).glob("*.jar"))
+    return sorted(one_jar("org.apache.spark", "spark-avro_2.13", SPARK_VERSION).glob("*.jar"))

@@ -35,15 +35,6 @@ _IVY_FILE = f"""\
 </ivy-module>
 """
 
-_TOOLS_FILE = f"""\
-<ivy-module version="2.0">
-  <info organisation="spark_cas" module="kafka-tools"/>
-  <dependencies defaultconfmapping="default->default">
-    <dependency org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_VERSION}" transitive="false"/>
-  </dependencies>
-</ivy-module>
-"""
-
 
 def kafka_jars() -> Path:
     """Return the folder with the jars of a broker. The first call on a machine downloads them (43 MB)."""
@@ -52,7 +43,21 @@ def kafka_jars() -> Path:
 
 def tools_jars() -> Path:
     """Return the folder with the jar of Kafka's command-line tools, which needs those of a broker (0.6 MB)."""
-    return resolved(f"kafka-tools-{KAFKA_VERSION}", _TOOLS_FILE)
+    return one_jar("org.apache.kafka", "kafka-tools", KAFKA_VERSION)
+
+
+def one_jar(organisation: str, name: str, version: str) -> Path:
+    """Return the folder with a jar, without its dependencies. Raises as `resolved`."""
+    module = name.removesuffix("_2.13")
+    ivy_file = f"""\
+<ivy-module version="2.0">
+  <info organisation="spark_cas" module="{module}"/>
+  <dependencies defaultconfmapping="default->default">
+    <dependency org="{organisation}" name="{name}" rev="{version}" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
+    return resolved(f"{module}-{version}", ivy_file)
 
 
 def resolved(name: str, ivy_file: str) -> Path:
