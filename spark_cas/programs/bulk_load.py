@@ -161,14 +161,15 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     print_line(console, report.summary())
     if report.bad_rows:
         print_line(console, f"warning: bad rows in {arguments.bad_rows}: {report.bad_rows:,}", "yellow")
-    line = content = report.to_json()
+    line = report.to_json()
+    content = line + "\n"
     try:
         if arguments.report is not None:
             if arguments.report.lower().endswith(".html"):
                 from spark_cas.programs.report_page import page_of
 
                 content = page_of(report)
-            report_file.put(arguments.report, content.rstrip("\n") + "\n")
+            report_file.put(arguments.report, content)
     except OSError as error:
         # The exit code is that of the load.
         print_line(console, f"error: the report was not written: {error}", "red")
@@ -193,8 +194,8 @@ def _report_of(load: "LoadRun", arguments: argparse.Namespace, console: Console)
     except Exception as error:  # noqa: BLE001 - the report contains every error
         plain = print_error(error, console, with_traceback=arguments.traceback)
         report = load.failed(plain)
-        if isinstance(plain, LogError) and "--bad-rows" not in plain.line and not is_named(report.log, plain.line):
-            print_line(console, f"the log is {report.log}", "red")
+        if isinstance(plain, LogError) and not is_named(report.log, plain.line):
+            print_line(console, f"the log of the load is {report.log}", "red")
         if isinstance(plain, ConflictError) and plain.next_offsets is not None:
             named = f"--job {load.job} " if arguments.job is None else ""
             offsets = shlex.quote(json.dumps(plain.next_offsets))

@@ -111,7 +111,9 @@ def naming(url: str = "", job: str = "") -> Iterator[None]:
         # The load itself appends after the bad rows, and its report has only its own rows and offsets.
         message = f"--bad-rows{url and ' '}{url}: {plain.message}"
         if job and isinstance(plain, InputChangedError):
-            message += f" If the load has appended no row, first run: spark-cas forget --force {job} {url}"
+            message += (
+                f" To append the bad rows of the new input too, first run: spark-cas forget --force {job} {url}"
+            )
         raise plain.with_message(message, appended_rows={}, next_offsets=None) from error
 
 

@@ -270,7 +270,7 @@ def test_a_file_of_another_schema_is_told_with_column_and_types(load, parquet):
 def test_a_log_that_is_not_there_is_named(load, parquet):
     told = load("--input", parquet, "--value-json", "--job", "load-1")[2]
     assert f"[LOG_NOT_FOUND] there is no log at {load.log}." in told
-    assert "the log is" not in told  # the error names it already
+    assert "the log of the load is" not in told  # the error names it already
 
 
 def test_several_inputs_in_an_order_of_columns_that_are_not_loaded(load, tmp_path):
