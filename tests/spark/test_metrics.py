@@ -142,6 +142,16 @@ def session(request):
     return request.getfixturevalue("spark" if request.param == "classic" else "connect")
 
 
+class CountingEnds(QueryMetrics):
+    """Counts the queries whose last event it has received."""
+
+    ended = 0
+
+    def onQueryTerminated(self, event):  # noqa: N802 - a method of Spark
+        super().onQueryTerminated(event)
+        self.ended += 1
+
+
 def test_query_publishes_its_stream_lag(session, path, tmp_path, server):
     with open_log(path) as log:
         log.create(2)
@@ -149,7 +159,7 @@ def test_query_publishes_its_stream_lag(session, path, tmp_path, server):
         append_foreign(log, 1, "e")
     numbers = tmp_path / "numbers"
     session.range(3).write.parquet(str(numbers))
-    listener = QueryMetrics(server.url)
+    listener = CountingEnds(server.url)
     session.streams.addListener(listener)
     try:
         stream = Stream(session, tmp_path, path=path, startingOffsets="earliest", maxOffsetsPerTrigger="2")
@@ -165,6 +175,8 @@ def test_query_publishes_its_stream_lag(session, path, tmp_path, server):
             server.text,
         )
     finally:
+        # On Spark Connect, the call blocks forever if the client has yet to process an event (SPARK-59623).
+        wait_until(lambda: listener.ended == 2, SECONDS, lambda: f"{listener.ended} queries ended")
         session.streams.removeListener(listener)
     [job] = {dict(group)["job"] for group in server.groups} - {"other"}
     found = values_in(server.text(), job=job)
