@@ -15,9 +15,8 @@ from spark_cas.core.records import RECORDS
 ORDER_COLUMNS = ("key", "timestamp", "value")
 """The columns that can order the rows of a batch. Digests order rows that are equal in all of them."""
 
-KEPT_MS = 7 * 24 * 3_600_000 // 2
-"""Milliseconds for which a ledger entry cannot have expired. It is half of the default of Kafka's
-offsets.retention.minutes (7 days), to allow for clock skew. Preflight reports a broker with a shorter retention."""
+_DEFAULT_KEPT_MS = 7 * 24 * 3_600_000
+"""The default of Kafka's offsets.retention.minutes, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,18 @@ class Batch:
     """The id of the streaming query, which is stored in its checkpoint, or else the job name."""
     id: int
     """The number of the micro-batch, which the query counts from 0."""
+
+
+def unexpired_ms(kept_ms: int | None) -> int:
+    """Return the age below which a ledger entry cannot have expired, in milliseconds.
+
+    It is half of the time for which entries are kept, because clocks may differ. It is at most 3.5 days, because that
+    time may have been shorter before.
+
+    Args:
+        kept_ms: The time for which entries are kept, in milliseconds; None if it is not known or unlimited.
+    """
+    return min(_DEFAULT_KEPT_MS, _DEFAULT_KEPT_MS if kept_ms is None else kept_ms) // 2
 
 
 def batch_so_far(batch: Batch, job: str, partition: int, progress: Progress | None) -> BatchProgress:
@@ -173,14 +184,16 @@ def begun_after(batch: Batch, plan: Plan, ledger: Iterable[Progress | None]) -> 
     return max(known)
 
 
-def forgot_none(batch: Batch, plan: Plan, ledger: Sequence[Progress | None], now_ms: int) -> bool:
+def forgot_none(
+    batch: Batch, plan: Plan, ledger: Sequence[Progress | None], now_ms: int, kept_ms: int | None
+) -> bool:
     """Return whether a partition without a ledger entry certainly has no rows of a batch.
 
     A missing entry proves this unless the entry of the batch may have expired. It cannot have expired in two cases:
 
     - Any partition still has an entry of an earlier batch, or of the start of the stream. Such an entry is older and
       expires first.
-    - The lower bound of the batch's start time (see `begun_after`) is less than `KEPT_MS` ago.
+    - The lower bound of the batch's start time (see `begun_after`) is less than `unexpired_ms` ago.
 
     The commit time of an entry of the same batch proves nothing, because an earlier attempt may be much older.
 
@@ -189,10 +202,11 @@ def forgot_none(batch: Batch, plan: Plan, ledger: Sequence[Progress | None], now
         plan: The plan of the job.
         ledger: The ledger entries of all partitions.
         now_ms: The current time, milliseconds since 1970.
+        kept_ms: As in `unexpired_ms`.
     """
     if any(progress is not None and _is_earlier(batch, progress) for progress in ledger):
         return True
-    return now_ms - begun_after(batch, plan, ledger) < KEPT_MS
+    return now_ms - begun_after(batch, plan, ledger) < unexpired_ms(kept_ms)
 
 
 def _is_of(batch: Batch, held: BatchProgress) -> bool:

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from spark_cas.core.errors import CheckpointMismatchError, JobMismatchError
 from spark_cas.core.micro_batch import (
-    KEPT_MS,
     Batch,
     batch_so_far,
     begun_after,
     forgot_none,
     in_order,
     missing_rows,
+    unexpired_ms,
 )
 from spark_cas.core.multiset_digest import joined_digest, multiset_digest, row_digests
 from spark_cas.core.plan import BatchProgress, Plan, Progress
@@ -66,6 +66,8 @@ def test_a_batch_after_one_that_is_half_there_is_refused():
         so_far(entry("q", 6, complete=False))
 
 
+DAY_MS = 24 * 3_600_000
+KEPT_MS = unexpired_ms(None)
 PLAN = Plan("job", "log", 0, (None,), (0,), pinned_at_ms=3)
 
 
@@ -91,10 +93,15 @@ def test_evidence_that_the_ledger_has_all_of_a_batch(
     batch = Batch("q", 7)
     assert begun_after(batch, PLAN, ledger) == after
     if sure_until is None:
-        assert forgot_none(batch, PLAN, ledger, 9 * KEPT_MS)
+        assert forgot_none(batch, PLAN, ledger, 9 * KEPT_MS, None)
     else:
-        assert forgot_none(batch, PLAN, ledger, sure_until - 1)
-        assert not forgot_none(batch, PLAN, ledger, sure_until)
+        assert forgot_none(batch, PLAN, ledger, sure_until - 1, None)
+        assert not forgot_none(batch, PLAN, ledger, sure_until, None)
+
+
+@pytest.mark.parametrize(("kept", "days"), [(None, 3.5), (7, 3.5), (30, 3.5), (1, 0.5)])
+def test_age_below_which_an_entry_has_not_expired(kept: int | None, days: float):
+    assert unexpired_ms(None if kept is None else kept * DAY_MS) == days * DAY_MS
 
 
 def test_entries_written_before_there_were_streams_are_read():

@@ -9,7 +9,7 @@ import pytest
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConflictError, FencedError, JobMismatchError, StorageError, TruncatedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.micro_batch import KEPT_MS
+from spark_cas.core.micro_batch import unexpired_ms
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Fenced, KeyConflict
 from spark_cas.core.refusal import error_of
@@ -61,7 +61,7 @@ def two_partitions(kind):
 def old(log):
     """Return the plan of a job with four rows that began days ago, and whose ledger entries have expired."""
     crash_after_chunks(log, "job", rows_of(4, 0), 1)
-    plan = replace(log.plan("job"), pinned_at_ms=time.time_ns() // 1_000_000 - KEPT_MS)
+    plan = replace(log.plan("job"), pinned_at_ms=time.time_ns() // 1_000_000 - unexpired_ms(None))
     log.forget(plan)
     return log.record_plan(plan)
 

@@ -51,6 +51,7 @@ from spark_cas.log.kafka.registry.lock_in_group import KafkaLockTable
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.settings.transactional_ids import id_of_atomic_load, id_of_partition
 from spark_cas.log.kafka.topic import diagnosis
+from spark_cas.log.kafka.topic.broker_settings import ledger_kept_ms
 from spark_cas.log.kafka.topic.open_transactions import write_abort_marker
 from spark_cas.log.kafka.topic.topic_settings import topic_settings
 from spark_cas.log.kafka.topic.topics import create_topic
@@ -159,7 +160,7 @@ class KafkaLog(KafkaRegistry, Backend):
             fence(self.spec, [transaction.transactional_id])
 
     def ledger_kept_ms(self) -> int | None:
-        return diagnosis.ledger_kept_ms(self._admin)
+        return ledger_kept_ms(self._clients)
 
     def commit_to_group(self, group: str, offsets: Mapping[int, int], seconds: float) -> None:
         ats = [TopicPartition(self.topic, partition, offset) for partition, offset in sorted(offsets.items())]

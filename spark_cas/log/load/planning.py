@@ -476,7 +476,7 @@ def _rows_in_log(log: Backend, job: str) -> str:
         done = log.completion(plan.job)
         if done is not None:
             return rows_in_log_text(job, plan.earlier_rows + _rows_beside(log, done))
-        return rows_in_ledger_text(plan, sum(each.rows for each in job_progress(log, plan.job)))
+        return rows_in_ledger_text(log, plan, sum(each.rows for each in job_progress(log, plan.job)))
     except ConditionalLogError:
         return rows_in_log_text(job, None)
 

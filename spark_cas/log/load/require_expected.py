@@ -61,7 +61,7 @@ def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress
     now = _progress(log, plan)
     mismatches = {each: mismatch for each, mismatch in mismatches.items() if now[each] == progress[each]}
     if mismatches:
-        rows_in_log = f"Nothing was appended now. {_rows_in_ledger(plan, now)}"
+        rows_in_log = f"Nothing was appended now. {_rows_in_ledger(log, plan, now)}"
         raise mismatch_error(plan.display_name, mismatches, _next_offsets(plan, mismatches, now), rows_in_log)
 
 
@@ -120,7 +120,7 @@ def mismatch_now(
     mismatches = mismatches_now(log, plan, unfinished, progress)
     if not mismatches:
         return mismatches, None
-    next_offsets, rows_in_log = _next_offsets(plan, mismatches, progress), _rows_in_ledger(plan, progress)
+    next_offsets, rows_in_log = _next_offsets(plan, mismatches, progress), _rows_in_ledger(log, plan, progress)
     return mismatches, mismatch_error(plan.display_name, mismatches, next_offsets, rows_in_log)
 
 
@@ -257,5 +257,5 @@ def _next_offsets(
     }
 
 
-def _rows_in_ledger(plan: Plan, progress: Mapping[int, Progress | None]) -> str:
-    return rows_in_ledger_text(plan, sum(each.rows for each in progress.values() if each is not None))
+def _rows_in_ledger(log: Backend, plan: Plan, progress: Mapping[int, Progress | None]) -> str:
+    return rows_in_ledger_text(log, plan, sum(each.rows for each in progress.values() if each is not None))

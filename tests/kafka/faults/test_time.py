@@ -15,17 +15,22 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended
+from spark_cas.log import clock
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.load.planning import pin_plan
-from tests.kafka.clients import SECONDS, admin_of, append, committed_values
+from tests.contract.keying import run_keyed
+from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic
 from tests.kafka.faulted import JOB, planned_writer, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 from tests.kafka.stopped import stopped_at, undecided
 from tests.long import full
 from tests.support.batches import run_batch
+from tests.support.faults import Fault as Interruption
+from tests.support.faults import FaultyLog, InjectedFaultError, When
 from tests.support.loads import TEN, crash_after_chunks, run_job
 from tests.support.writing import JobWriter, append_foreign, table_of, values_in
+from tools.kafka_broker import KafkaBroker
 from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -108,6 +113,39 @@ def test_an_incomplete_job_without_check_and_ledger_is_a_persons(broker, topic):
             with pytest.raises(ProgressLostError):
                 run_job(log, JOB, TEN, expected="none", run=run)
         assert values_in(log, 0) == TEN[0][:6]
+
+
+@pytest.fixture(scope="module")
+def forgetful(conf):
+    """A broker that keeps ledger entries for a day."""
+    with KafkaBroker(conf, settings={"offsets.retention.minutes": "1440"}) as broker:
+        yield broker
+
+
+def keyed_load(log, run):
+    run_keyed(log, JOB, [("a", 0), ("b", 0)], expected="end", run=run)
+
+
+def micro_batch(log, run):
+    run_batch(log, 0, {0: ["a", "b"]}, job=JOB, run=run)
+
+
+@pytest.mark.parametrize(("append", "chunk"), [(keyed_load, 1), (micro_batch, 2)])
+def test_rerun_after_half_of_the_retention_appends_no_row_twice(forgetful, append, chunk, monkeypatch):
+    """After that time, a missing entry does not show that the job has no row."""
+    spec, now_ms = spec_of(forgetful.bootstrap, create_topic(forgetful.bootstrap)), clock.now_ms
+    with KafkaLog(spec) as log:
+        with pytest.raises(InjectedFaultError):
+            append(FaultyLog(log, Interruption("append", chunk, When.AFTER)), "run")
+        forget(spec)
+        append_foreign(log, 0, "x")
+        before = values_in(log, 0)
+        monkeypatch.setattr(clock, "now_ms", lambda: now_ms() + 13 * 3_600_000)
+        for run in ("run-2", "run-3"):
+            with pytest.raises(ProgressLostError):
+                append(log, run)
+        assert values_in(log, 0) == before
+        assert len(before) == 3
 
 
 @pytest.mark.parametrize("topic", [2], indirect=True)

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, StorageError, UndecidedError
-from spark_cas.core.micro_batch import KEPT_MS
+from spark_cas.core.micro_batch import unexpired_ms
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated, Unknown
 from spark_cas.core.plan import Progress, progress_lost, resume_offset
@@ -26,6 +26,7 @@ from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import to_append
 from spark_cas.log.kafka.client.sending import refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.topic.broker_settings import ledger_kept_ms
 from spark_cas.log.kafka.topic.topic_settings import require_planned
 
 _TRIES = 6
@@ -82,7 +83,8 @@ class PartitionWriter:
                 self._fence.left = bounds = checks.barrier()
         expected = resume_offset(plan, partition, progress)
         # Trimming removes records, not ledger entries. Without a check, only expiry can have removed the job's entry.
-        if expected is None and plan.by_key and clock.now_ms() - plan.pinned_at_ms < KEPT_MS:
+        kept_ms = ledger_kept_ms(checks.clients) if expected is None and plan.by_key else None
+        if expected is None and plan.by_key and clock.now_ms() - plan.pinned_at_ms < unexpired_ms(kept_ms):
             lost = False  # The entry cannot have expired yet, and others may write at any time.
         elif expected is None:
             progress, lost = checks.forgotten(progress, bounds.end_offset)

@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 class ClientSet:
     """The admin client, the readers and the group members of one spec. Producers are not included.
 
-    Only one log uses a set at a time. The set also caches recent results of requests (`lately`).
+    Only one log uses a set at a time. The set also caches recent results of requests (`cached`).
     """
 
     def __init__(self, spec: KafkaSpec) -> None:
@@ -63,7 +63,8 @@ class ClientSet:
 
         Otherwise call ``read`` and cache its result.
 
-        Use it only for values that the append itself verifies, or that are refreshed on every use.
+        Use it only for values that the append itself verifies, that are refreshed on every use, or that change
+        rarely.
         """
         since, result = self._known.get(subject, (-math.inf, None))
         if time.monotonic() - since > timing.current().cached_age:

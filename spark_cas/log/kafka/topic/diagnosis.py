@@ -9,10 +9,9 @@ from spark_cas.core.errors import LogNotFoundError, OptionError
 from spark_cas.core.finding import Finding, Problem, Severity
 from spark_cas.core.open_transaction import OpenTransaction
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.topic.broker_settings import broker_settings
+from spark_cas.log.kafka.topic.broker_settings import alive_brokers, broker_settings
 from spark_cas.log.kafka.topic.open_transactions import open_transactions
 from spark_cas.log.kafka.topic.topic_settings import describe, topic_settings
 from spark_cas.log.kafka.topic.weak_settings import (
@@ -41,7 +40,7 @@ def cluster_findings(admin: Admin, spec: KafkaSpec) -> Iterator[Finding]:
 
 
 def _findings(admin: Admin, spec: KafkaSpec) -> Iterator[Finding]:
-    brokers = _alive(admin)
+    brokers = alive_brokers(admin)
     for topic in (spec.topic, spec.registry_topic, spec.layouts_topic, *_INTERNAL):
         yield from _topic_findings(admin, spec, topic, brokers)
     for broker in brokers:
@@ -51,13 +50,6 @@ def _findings(admin: Admin, spec: KafkaSpec) -> Iterator[Finding]:
             yield from transaction_findings(broker, values)
         else:
             yield _unreadable(f"broker {broker}", "DescribeConfigs on the cluster")
-
-
-def ledger_kept_ms(admin: Admin) -> int | None:
-    """Return how long a ledger entry outlives the newest chunk of its job, in milliseconds; None if not known."""
-    minutes = [broker_settings(admin, broker).get("offsets.retention.minutes") for broker in _alive(admin)]
-    known = [int(each) for each in minutes if each is not None]
-    return 60_000 * min(known) if known else None
 
 
 def transactions_of(admin: Admin, spec: KafkaSpec) -> tuple[OpenTransaction, ...]:
@@ -77,7 +69,7 @@ def transactions_of(admin: Admin, spec: KafkaSpec) -> tuple[OpenTransaction, ...
                 raise
             continue
         led[topic] = [each.id for each in partitions if leader_of(each) >= 0]
-    limits = [broker_settings(admin, broker).get("transaction.max.timeout.ms") for broker in _alive(admin)]
+    limits = [broker_settings(admin, broker).get("transaction.max.timeout.ms") for broker in alive_brokers(admin)]
     known = [int(each) for each in limits if each is not None]
     return open_transactions(spec, led, max(known) if known and len(known) == len(limits) else None)
 
@@ -122,8 +114,3 @@ def _topic_findings(admin: Admin, spec: KafkaSpec, topic: str, brokers: Sequence
 def _unreadable(subject: str, right: str) -> Finding:
     meaning = f"this user may not read the settings of {subject}, so they were not checked"
     return Finding(Problem.SETTINGS_UNREADABLE, Severity.INFO, subject, meaning, f"grant the ACL {right}")
-
-
-def _alive(admin: Admin) -> list[int]:
-    metadata = ask(admin, lambda: admin.client.list_topics(timeout=admin.request_seconds), "listing the brokers")
-    return sorted(metadata.brokers)
