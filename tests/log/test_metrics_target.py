@@ -3,6 +3,7 @@
 import fcntl
 import multiprocessing
 import time
+from urllib.request import urlopen
 
 import pytest
 from opentelemetry import metrics as opentelemetry
@@ -12,8 +13,12 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from spark_cas.options import metrics_target
 from spark_cas.options.metrics_target import METRICS, Measurement, publish
 from spark_cas.options.option import metrics_target as target
+from tests.long import full
+from tests.objects.servers import running
+from tests.support.go_programs import built
 from tests.support.metrics import metrics_server, values_in
 
+SECONDS = 30
 LABELS = {"log": "file:///data/log", "topic": "log", "job": "load 1/a"}
 
 
@@ -38,6 +43,29 @@ def no_failures(monkeypatch):
 def server():
     with metrics_server() as server:
         yield server
+
+
+class Pushgateway:
+    """Prometheus's own server, started by the test."""
+
+    def __init__(self, url):
+        self.url = url
+
+    def text(self):
+        with urlopen(f"{self.url}/metrics", timeout=SECONDS) as response:  # noqa: S310 - it is http
+            text = response.read().decode()
+        # It also publishes metrics of its own process.
+        return "".join(f"{line}\n" for line in text.splitlines() if "spark_cas_" in line)
+
+
+@pytest.fixture(params=["double", *full("pushgateway")])
+def gateway(request, server):
+    if request.param == "double":
+        yield server
+        return
+    program = built("github.com/prometheus/pushgateway", "v1.11.1")
+    with running([str(program), "--web.listen-address=127.0.0.1:0"]) as url:
+        yield Pushgateway(url)
 
 
 @pytest.mark.parametrize(
@@ -85,12 +113,18 @@ def test_processes_that_update_a_file_lose_no_counts(tmp_path):
     assert values_in(file.read_text())["spark_cas_rows_total"] == 30
 
 
-def test_pushgateway_adds_the_counters_of_each_group(server):
-    publish(server.url, measured())
+@pytest.mark.timeout(900)
+def test_pushgateway_adds_the_counters_of_each_group(gateway):
+    publish(gateway.url, measured())
+    publish(gateway.url, measured(9, job="other"))
+    publish(f"{gateway.url}/", measured(3, 2.0))
+    assert values_in(gateway.text(), **LABELS) == EXPECTED
+    assert values_in(gateway.text(), job="other")["spark_cas_rows_total"] == 9
+
+
+def test_push_has_only_the_series_of_its_group(server):
     publish(server.url, measured(9, job="other"))
-    publish(f"{server.url}/", measured(3, 2.0))
-    assert values_in(server.text(), **LABELS) == EXPECTED
-    assert values_in(server.text(), job="other")["spark_cas_rows_total"] == 9
+    publish(server.url, measured())
     assert len(server.groups) == 2
     assert "other" not in server.pushed[-1]
 
@@ -133,12 +167,13 @@ def test_opentelemetry_without_a_provider_exports_to_the_collector_of_the_enviro
     assert {each.sum.aggregation_temporality for each in metrics if each.HasField("sum")} == {2 if temporality else 1}
 
 
-def test_each_metric_has_a_valid_name_in_each_target(tmp_path, server, monkeypatch, caplog):
+@pytest.mark.timeout(900)
+def test_each_metric_has_a_valid_name_in_each_target(tmp_path, server, gateway, monkeypatch, caplog):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
-    for each in (f"file:{tmp_path}/metrics.prom", server.url, "otel"):
+    for each in (f"file:{tmp_path}/metrics.prom", gateway.url, "otel"):
         publish(each, [Measurement(name, 1, LABELS) for name in METRICS])
     assert len(values_in((tmp_path / "metrics.prom").read_text())) == len(METRICS)
-    assert len(values_in(server.text())) == len(METRICS)
+    assert len(values_in(gateway.text())) == len(METRICS)
     assert len(server.counts()) == len(METRICS)
     assert caplog.text == ""
 
@@ -158,16 +193,17 @@ def test_error_of_a_pushgateway_is_a_warning(server, caplog, monkeypatch):
     assert len(caplog.records) == 1
 
 
-def test_group_with_fewer_labels_pushes_no_series_of_another(server, caplog):
+@pytest.mark.timeout(900)
+def test_group_with_fewer_labels_pushes_no_series_of_another(gateway, caplog):
     """A query has the label job, and its writes have the same job, a log and a topic."""
     lag = Measurement("query.maxOffsetsBehindLatest", 7, {"job": LABELS["job"], "topic": "a"})
     other = Measurement("query.maxOffsetsBehindLatest", 8, {"job": LABELS["job"], "topic": "b"})
     for _ in range(2):
-        publish(server.url, measured()[:2])
-        publish(server.url, [lag, other])
+        publish(gateway.url, measured()[:2])
+        publish(gateway.url, [lag, other])
     assert caplog.text == ""
-    assert values_in(server.text(), topic="a")["spark_cas_query_maxOffsetsBehindLatest"] == 7
-    assert values_in(server.text(), **LABELS)["spark_cas_rows_total"] == 10
+    assert values_in(gateway.text(), topic="a")["spark_cas_query_maxOffsetsBehindLatest"] == 7
+    assert values_in(gateway.text(), **LABELS)["spark_cas_rows_total"] == 10
 
 
 def test_server_that_answers_slowly_delays_no_later_write(server, monkeypatch, caplog, set_timing):

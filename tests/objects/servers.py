@@ -103,7 +103,7 @@ def moto(**environment: str) -> Iterator[Served]:
 
 @contextmanager
 def running(command: list[str], environment: dict[str, str] | None = None) -> Iterator[str]:
-    """Run a server until the end of the block. Its output must contain its address ``http://127.0.0.1:port``."""
+    """Run a server until the end of the block. Its output must contain its address, ``127.0.0.1:port``."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | (environment or {})
     )
@@ -141,9 +141,9 @@ def _address(process: subprocess.Popen[bytes]) -> str:
         if line == b"":
             break
         said += line
-        found = re.search(rb"http://127\.0\.0\.1:[1-9][0-9]*", line)
+        found = re.search(rb"127\.0\.0\.1:[1-9][0-9]*", line)
         if found:
-            return found[0].decode()
+            return f"http://{found[0].decode()}"
     pytest.fail(f"the server {process.args!r} did not start. It said: {said.decode(errors='replace')}")
 
 
