@@ -74,7 +74,7 @@ def test_stream_and_bootstrap(spark, authenticating, way, tmp_path):
         run(routed, str(tmp_path / "checkpoint"), **options, job="copy")
     assert appended(authenticating, way, topic) == sorted(rows)
     log = bootstrap(spark, options)
-    newest = {row.key: row.value.decode() for row in log.state.collect()}
+    newest = {bytes(row.key): row.value.decode() for row in log.state.collect()}
     assert sorted(newest.values()) == sorted(f"b-{at:03d}" for at in range(13, 20))
     read = spark.readStream.format("conditional-log").options(**options, startingOffsets="earliest").load()
     query = read.selectExpr("CAST(value AS STRING) value").writeStream.format("memory").queryName("authenticated")
