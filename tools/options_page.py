@@ -20,8 +20,7 @@ Set options on a read or a write, under case-insensitive names:
     spark.read.format("conditional-log").options(**options, startingOffsets="earliest").load()
 
 A read ignores the options of writes, and a write those of reads. `spark.read` ignores limits of micro-batches, with
-a warning. `route` and streams ignore `checkpointLocation` and `queryName`. Any other option that does not apply is an
-error. If a name ends in `Ms`, the unit is milliseconds.
+a warning. Any other option that does not apply is an error. If a name ends in `Ms`, the unit is milliseconds.
 
 Options with a ✓ can also be in a TOML file of defaults ([example](../conf/conditional-log.toml)), for one log in
 `[logs."<path or name>"]`, which overrides `[defaults]`. An option overrides both. A read of several topics uses only
@@ -76,10 +75,10 @@ def render() -> str:
         _STREAM.format(_names_of(_of(Scope.READ, but_not=Scope.READ_STREAM))),
         _table("Writes", _of(Scope.WRITE, but_not=Scope.READ)),
         _CONNECTOR,
-        _compared("source", SOURCE),
-        _compared("sink", SINK),
-        _compared("column of the sink", COLUMNS),
-        _notes("setting of the application | no effect", APPLICATION),
+        _compared("Source", SOURCE),
+        _compared("Sink", SINK),
+        _compared("Columns of the sink", COLUMNS),
+        _section("Settings of the application without effect", _notes(APPLICATION)),
         _KAFKA,
         f"{', '.join(f'`{name}`' for name in sorted(ALLOWED))}\n",
         _DEADLINE,
@@ -115,21 +114,23 @@ def _names_of(options: list[Option]) -> str:
 
 
 def _compared(title: str, options: tuple[SparkOption, ...]) -> str:
-    """Return a table of the differences, and a list of the other options."""
+    """Return a section with the differences, and then the names of the other options."""
     by_verdict = {verdict: [each for each in options if each.verdict is verdict] for verdict in Verdict}
     different = by_verdict.pop(Verdict.DIFFERENT)
-    names = {verdict: ", ".join(f"`{each.name}`" for each in alike) for verdict, alike in by_verdict.items()}
-    lists = [f"- {verdict.value}: {listed}" for verdict, listed in names.items() if listed]
-    return "\n".join([_notes(f"{title} | difference", different), *lists, ""])
+    names = {verdict: ", ".join(f"`{each.name}`" for each in alike) for verdict, alike in by_verdict.items() if alike}
+    return _section(title, [*_notes(different), *(f"{verdict.value}: {listed}" for verdict, listed in names.items())])
 
 
-def _notes(title: str, options: Iterable[SparkOption]) -> str:
-    """Return a table with one row for all options that have the same note."""
+def _section(title: str, items: list[str]) -> str:
+    return "\n".join([f"### {title}\n", *(f"- {each}" for each in items), ""])
+
+
+def _notes(options: Iterable[SparkOption]) -> list[str]:
+    """Return one item for all options that have the same note."""
     names: dict[str, list[str]] = {}
     for each in options:
         names.setdefault(each.note, []).append(f"`{each.name}`")
-    rows = [f"| {', '.join(alike)} | {note} |" for note, alike in names.items()]
-    return "\n".join([f"| {title} |", "| --- | --- |", *rows, ""])
+    return [f"{', '.join(alike)}: {note}" for note, alike in names.items()]
 
 
 def _names(names: frozenset[str], prefix: str) -> str:

@@ -155,8 +155,7 @@ OPTIONS: tuple[Option, ...] = (
         "partition",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="`key`: an expected offset applies to the records of one [key](condition-key.md). `partition`: to all "
-        "records of the partition.",
+        doc="`key`: an expected offset applies to the records of one [key](condition-key.md), not of the partition.",
     ),
     Option(
         "idempotence",
