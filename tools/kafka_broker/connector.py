@@ -1,11 +1,14 @@
 """Spark's own Kafka connector and Avro functions from Maven Central, which PySpark does not include."""
 
+from importlib.metadata import version
 from pathlib import Path
 
 from tools.kafka_broker.jars import one_jar, resolved
 
 SPARK_VERSION = "4.2.0"
 """The newest available version. It works with every Spark 4.2."""
+_AVRO_VERSIONS = {"4.0": "4.0.2", "4.1": "4.1.1"}
+"""The newest available versions for older versions of Spark."""
 
 _IVY_FILE = f"""\
 <ivy-module version="2.0">
@@ -29,5 +32,10 @@ def connector_jars() -> list[Path]:
 
 
 def avro_jars() -> list[Path]:
-    """Return the jar of ``from_avro`` and ``to_avro`` for ``spark.jars``. The first call downloads it (0.2 MB)."""
-    return sorted(one_jar("org.apache.spark", "spark-avro_2.13", SPARK_VERSION).glob("*.jar"))
+    """Return the jar of ``from_avro`` and ``to_avro`` for ``spark.jars``, for the installed version of Spark.
+
+    The first call downloads it (0.2 MB).
+    """
+    installed = version("pyspark").rpartition(".")[0]
+    chosen = _AVRO_VERSIONS.get(installed, SPARK_VERSION)
+    return sorted(one_jar("org.apache.spark", "spark-avro_2.13", chosen).glob("*.jar"))
