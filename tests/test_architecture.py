@@ -187,7 +187,7 @@ MAY_KNOW_PYSPARK = {
     "spark/versions.py": "the differences between the versions",
     "spark/jvm.py": "the JVM of a classic session",
     "spark/accelerators/": "code that saves time through an interface that its owner may change",
-    "core/pyspark_missing.py": "the supported versions",
+    "spark/supported.py": "the supported versions",
     "options/": "the reference of the options",
     "cli/completion.py": "the arguments of a parser of argparse",
     "log/": "the clients of logs: the linter forbids pyspark there",
