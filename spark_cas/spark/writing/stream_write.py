@@ -191,7 +191,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 def _task(request: WriteRequest, schema: StructType, run: str | None) -> BatchTask:
     started_ms = clock.now_ms()
-    mark = check_write_schema(schema, routed=request.routed, on_brokers=request.spec.has_brokers)
+    mark = check_write_schema(schema, routed=request.routed, on_brokers=request.spec.has_brokers, names=request.names)
     if mark is not None:
         # `route` has already reached the log.
         request = replace(request, spec=answered_before(request.spec))
