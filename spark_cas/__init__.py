@@ -66,7 +66,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if not home.startswith("spark_cas.spark."):
         return getattr(import_module(home), name)
-    from spark_cas.core.pyspark_missing import require_pyspark
+    from spark_cas.spark.supported import require_pyspark
 
     with require_pyspark():
         return getattr(import_module(home), name)

@@ -10,7 +10,6 @@ from uuid import UUID
 import pyarrow as pa
 
 from spark_cas.core.errors import ConditionalLogError, SchemaError, UnreadableRecordError
-from spark_cas.core.pyspark_missing import require_pyspark
 from spark_cas.log.schema_registry import (
     EncodedRecord,
     RegisteredSchema,
@@ -23,6 +22,7 @@ from spark_cas.log.schema_registry import (
     parse_avro,
     read_avro,
 )
+from spark_cas.spark.supported import require_pyspark
 
 with require_pyspark():
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it

@@ -1,13 +1,16 @@
 """The rules of the source tree that no type and no linter checks. Each check is also tested with a violation."""
 
 import ast
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tokenize
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
@@ -187,14 +190,14 @@ MAY_KNOW_PYSPARK = {
     "spark/versions.py": "the differences between the versions",
     "spark/jvm.py": "the JVM of a classic session",
     "spark/accelerators/": "code that saves time through an interface that its owner may change",
-    "core/pyspark_missing.py": "the supported versions",
+    "spark/supported.py": "the supported versions",
     "options/": "the reference of the options",
     "cli/completion.py": "the arguments of a parser of argparse",
     "log/": "the clients of logs: the linter forbids pyspark there",
 }
 PRIVATE = re.compile(r"_j[a-z]+|_sc|_gateway|_ensure_initialized|_active\w+|_instantiated\w+|_plan|_client|_session")
 INTERNAL = re.compile(r"pyspark\.(daemon|java_gateway|serializers|shuffle|worker\w*|sql\.worker)(\..+)?")
-VERSION = re.compile(r"4\.[0-9](\.\d+)?|.*\b(py)?spark (version )?\d\.\d.*", re.IGNORECASE | re.DOTALL)
+VERSION = re.compile(r"4\.[0-9](\.\d+)?|.*\b(py)?spark( version)?[ <>=]*\d\.\d.*", re.IGNORECASE | re.DOTALL)
 
 
 def own_names(tree: ast.Module) -> set[str]:
@@ -209,15 +212,32 @@ def own_names(tree: ast.Module) -> set[str]:
     return found
 
 
-def ties_to_pyspark(source: str) -> list[str]:
-    """Return the private names, internal modules and versions of pyspark in code, apart from docstrings and comments.
+def detected_features(tree: ast.Module) -> Iterator[str]:
+    """Yield the names by which code detects a version of pyspark."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name("hasattr"), args=[owner, name]):
+                if not (isinstance(owner, ast.Name) and owner.id in sys.stdlib_module_names):
+                    yield ast.unparse(name)
+            case ast.Attribute(attr=name) | ast.alias(name=name) if name.startswith("HAS_"):
+                yield name
+            case ast.Try(body=body) if re.search("ImportError|ModuleNotFoundError", ast.unparse(node)):
+                imported = [each.module or "" for each in body if isinstance(each, ast.ImportFrom)]
+                yield from (name for name in imported if name.split(".")[0] == "pyspark")
 
-    A private attribute is one of pyspark if its name is known, or if the module does not define it.
+
+def ties_to_pyspark(source: str) -> list[str]:
+    """Return the private names, internal modules, versions and tests for features of pyspark, except in docstrings.
+
+    A private attribute is one of pyspark if its name is known, or if the module does not define it. In comments, only
+    a version counts.
     """
     tree = ast.parse(source)
     own = own_names(tree)
     texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    found = []
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = [each.string for each in tokens if each.type == tokenize.COMMENT]
+    found = [*filter(VERSION.fullmatch, comments), *detected_features(tree)]
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name("self" | "cls"), attr=name) if name in own:
@@ -257,6 +277,12 @@ def test_no_module_but_these_knows_a_version_or_a_private_name_of_pyspark():
         "def f(self): self._session = spark._session",
         "if pyspark.__version__ < '4.1': pass",
         "if '4.1' in version: pass",
+        "x = 1  # before pyspark 4.1",
+        "if re.match(r'pyspark>=4.0', required): pass",
+        "if hasattr(df, 'repartitionById'): pass",
+        "from spark_cas.spark.versions import HAS_READ_LIMITS",
+        "if versions.HAS_READ_LIMITS: pass",
+        "try:\n  from pyspark.sql.types import TimeType\nexcept (ImportError, KeyError): pass",
         "raise E(f'{name} needs pyspark 4.2 or newer')",
         "from pyspark.sql.utils import _x",
         "import pyspark.daemon",

@@ -24,6 +24,7 @@ from spark_cas.options.option_values import OptionValues
 from spark_cas.options.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
 from spark_cas.options.read_tasks import Splitting
 from spark_cas.options.request import LOCK_WAIT_TIMEOUT_MS, ReadRequest, StreamRequest, WriteRequest
+from spark_cas.options.table import BY_KEY
 from spark_cas.options.topic_partitions import Numbers
 from spark_cas.options.trigger_limits import TriggerLimits
 
@@ -186,6 +187,7 @@ def _write_request(values: OptionValues, *, stream: bool) -> WriteRequest:
         idempotence=REQUIRED if stream else values.need("idempotence", str),
         report=values.get("report", str),
         metrics=values.get("metrics", str, explicit=False),
+        names=tuple(BY_KEY[key].name if key in BY_KEY else key for key in values.explicit),
     )
 
 

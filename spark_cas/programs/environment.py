@@ -2,13 +2,13 @@
 
 import os
 import platform
-import re
 import socket
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
 from spark_cas import __version__
 from spark_cas.core.finding import Finding, Problem, Severity
+from spark_cas.spark.supported import NEWEST, OLDEST, SUPPORTED, number_of
 
 _PACKAGES = ("pyspark", "confluent-kafka", "obstore", "pyarrow", "kafka-python")
 _PLATFORMS = {"DATABRICKS_RUNTIME_VERSION": "Databricks", "EMR_RELEASE_LABEL": "EMR", "GLUE_VERSION": "Glue"}
@@ -37,18 +37,14 @@ def accelerators(of_log: Mapping[str, bool]) -> dict[str, bool]:
 def environment_findings(accelerated: Mapping[str, bool]) -> Iterator[Finding]:
     """Yield findings on the versions and the accelerators."""
     spark = _version("pyspark")
-    supported = supported_spark()
-    if spark is not None and supported is not None:
-        oldest, newest = supported
-        if not oldest <= _number_of(spark) < newest:
-            bounds = f"{oldest[0]}.{oldest[1]} or newer, and older than {newest[0]}.{newest[1]}"
-            yield Finding(
-                Problem.UNSUPPORTED_VERSION,
-                Severity.WARNING,
-                "pyspark",
-                f"pyspark {spark} is not supported: no test runs on it. Supported is pyspark {bounds}",
-                f"pip install 'pyspark>={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1]}'",
-            )
+    if spark is not None and not OLDEST <= number_of(spark) <= NEWEST:
+        yield Finding(
+            Problem.UNSUPPORTED_VERSION,
+            Severity.WARNING,
+            "pyspark",
+            f"pyspark {spark} is not supported: no test runs on it. Supported is pyspark {SUPPORTED}",
+            "pip install 'spark-cas[spark]'",
+        )
     for name, used in accelerated.items():
         if not used:
             yield Finding(
@@ -59,27 +55,8 @@ def environment_findings(accelerated: Mapping[str, bool]) -> Iterator[Finding]:
             )
 
 
-def supported_spark() -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Return the oldest supported version of pyspark and the first unsupported one; None if they are not known."""
-    try:
-        required = metadata.requires("spark-cas") or []
-    except metadata.PackageNotFoundError:
-        return None
-    for each in required:
-        oldest = re.search(r"^pyspark\b[^;]*>=(\d+\.\d+)", each)
-        newest = re.search(r"^pyspark\b[^;]*<(\d+\.\d+)", each)
-        if oldest and newest:
-            return _number_of(oldest[1]), _number_of(newest[1])
-    return None
-
-
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _number_of(version: str) -> tuple[int, int]:
-    numbers = [*map(int, re.findall(r"\d+", version)), 0, 0]
-    return numbers[0], numbers[1]

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from spark_cas.core.pyspark_missing import require_pyspark
 from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of, line_of, plain_error
 from spark_cas.spark.jvm import jvm_before_session, jvm_of
 from spark_cas.spark.plain_errors import TRACEBACK
+from spark_cas.spark.supported import require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,8 +42,9 @@ def run(
 
     def in_session() -> tuple[ExitCode, Result]:
         # Import here, so that an invalid call fails without pyspark.
-        from spark_cas.spark.source import ConditionalLogSource
-        from spark_cas.spark.versions import register
+        with require_pyspark():
+            from spark_cas.spark.source import ConditionalLogSource
+            from spark_cas.spark.versions import register
 
         spark = start_session(with_traceback)
         # Otherwise Spark finds the data source only if the first python3 on PATH has this package.

@@ -12,7 +12,6 @@ from spark_cas.options.option import ISOLATION_LOAD
 from spark_cas.programs.arguments import add_options, checked_options, parser_of
 from spark_cas.programs.errors import RAISED, ExitCode, UsageError
 from spark_cas.programs.program import Result, StartSession, message_console, print_line, run
-from spark_cas.spark.reading.stream_lag import stream_lag
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +67,7 @@ def reading_options(arguments: argparse.Namespace) -> dict[str, str]:
 
     Spark keeps the planned size of a batch, so a later run cannot reduce it.
     """
-    # Before pyspark 4.2, a limit needs processingTime.
+    # Some versions of pyspark reject a limit without processingTime.
     defaults = {"startingOffsets": "earliest", "includeHeaders": "true", "processingTime": "true"}
     options = {**defaults, **arguments.source_options}
     if not arguments.follow:
@@ -156,6 +155,8 @@ def require_timestamps(records: "DataFrame") -> "DataFrame":
 
 
 def _print_progress(batch: int, source: Mapping[str, Any], console: Console) -> None:
+    from spark_cas.spark.reading.stream_lag import stream_lag
+
     lag = stream_lag(source)
     text = f", {sum(lag.values()):,} behind" if lag else ""
     print_line(console, f"batch {batch}: {source['numInputRows']:,} records{text}")

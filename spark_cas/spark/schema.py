@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -280,7 +280,12 @@ IGNORED = frozenset({"topic", "offset", "timestampType"})
 
 
 def check_write_schema(
-    schema: StructType, *, routed: bool, in_any_task: bool = False, on_brokers: bool = True
+    schema: StructType,
+    *,
+    routed: bool,
+    in_any_task: bool = False,
+    on_brokers: bool = True,
+    names: Collection[str] = (),
 ) -> Mark | None:
     """Check the columns of a frame to write, and return its routing mark, or None.
 
@@ -290,6 +295,7 @@ def check_write_schema(
         in_any_task: Whether any task may append rows of any partition. Then the column ``partition`` may be missing.
         on_brokers: Whether the log is a topic. Any other log rejects the column ``topic``, except in a frame from a
             read, which also has the column ``offset``.
+        names: The names of the options of the write. Their values may be secret.
 
     Raises:
         SchemaError: A column is missing, unknown, repeated or of the wrong type, or does not suit the log.
@@ -318,19 +324,24 @@ def check_write_schema(
         if in_any_task:
             return None
         raise NotRoutedError(
-            "the frame has no column partition, the partition of each row. Use spark_cas.route(df, path): it adds "
-            "the column, and moves the rows of each log partition into one task."
+            f"the frame has no column partition, the partition of each row. Nothing was appended. Before the write, "
+            f"call {_call_of_route(names)}. It adds the column, and moves the rows of each log partition into one "
+            f"task."
         )
     mark = mark_of(schema)
     if mark is None and not routed and not in_any_task:
         raise NotRoutedError(
-            "the frame was not routed, so the rows of a log partition may be in several tasks. Nothing was appended. "
-            "With the options of this write in a dict, use spark_cas.route(df, options).write"
-            ".format('conditional-log').options(**options).mode('append').save(); by='partition' keeps existing ids. "
-            "If each task has all rows of its log partitions, in an order that a retry repeats, set "
-            "option('routed', 'true')."
+            f"the frame was not routed, so the rows of a log partition may be in several tasks. Nothing was "
+            f"appended. Before the write, call {_call_of_route(names)}, and add by='partition' to keep existing ids. "
+            f"If each task has all rows of its log partitions, in an order that a retry repeats, set "
+            f"option('routed', 'true')."
         )
     return mark
+
+
+def _call_of_route(names: Collection[str]) -> str:
+    options = ", ".join(f"{name!r}: ..." for name in names)
+    return f"df = spark_cas.route(df, {{{options}}}) with the values of its options"
 
 
 def check_record_types(schema: StructType) -> None:

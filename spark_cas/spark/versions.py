@@ -7,10 +7,9 @@ Databricks add parts of later versions to theirs.
 import ast
 import inspect
 import json
-import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,8 +25,8 @@ from pyspark.sql.types import DataType, StructType
 from pyspark.sql.utils import is_remote
 
 from spark_cas.core.errors import OptionError, SparkSetupError
-from spark_cas.core.pyspark_missing import NEWEST, SUPPORTED
 from spark_cas.spark.plain_errors import called_by_spark
+from spark_cas.spark.supported import NEWEST, SUPPORTED, number_of
 from spark_cas.spark.worker_process import in_worker, run_as
 
 try:  # 4.1
@@ -39,6 +38,14 @@ except ImportError:
         DataSourceStreamWriter, DataSourceArrowWriter
     ):
         """Spark 4.0 passes Arrow batches to each writer of the second class, also in a stream."""
+
+
+try:  # 4.1
+    from pyspark.sql.types import TimeType
+except ImportError:
+
+    class TimeType(DataType):  # type: ignore[no-redef]
+        """Spark has no type TIME."""
 
 
 try:  # 4.2
@@ -90,8 +97,10 @@ __all__ = [
     "ReadMaxRows",
     "ReadMinRows",
     "SupportsTriggerAvailableNow",
+    "TimeType",
     "arrow_schema",
     "binary_function",
+    "newest_offset",
     "only_commits",
     "parse_json",
     "progress_offset",
@@ -110,7 +119,7 @@ _KNOWN = "DATA_SOURCE_ALREADY_EXISTS"
 _WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 _COMMITS = "pyspark.sql.worker.python_streaming_sink_runner"
 
-if tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:2])) > NEWEST and not in_worker():
+if number_of(pyspark.__version__) > NEWEST and not in_worker():
     warnings.warn(f"{PYSPARK} is not tested. Tests of spark_cas run on pyspark {SUPPORTED}.", stacklevel=2)
 
 
@@ -240,6 +249,14 @@ def progress_offset(text: str | None) -> dict[str, Any] | None:
     except ValueError:
         result = ast.literal_eval(text or "None")
     return result  # type: ignore[no-any-return]
+
+
+def newest_offset(source: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the newest offset in the progress of a source.
+
+    None if Spark did not report it. Before 4.2, the offset under this name is the end of the batch.
+    """
+    return progress_offset(source["latestOffset"]) if HAS_READ_LIMITS else None
 
 
 def start_for_existing_records(writer: "DataStreamWriter") -> "tuple[StreamingQuery, Callable[[], bool]]":

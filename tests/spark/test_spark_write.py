@@ -1,5 +1,6 @@
 """Writes through Spark: the guarantees that a user sees."""
 
+import ast
 import json
 import re
 import uuid
@@ -211,6 +212,37 @@ def test_refused_before_any_task_runs(flights, path, ran, case):
     assert re.search(said, message)
     assert ran.jobs == 0
     assert not Path(path).exists()
+
+
+def options_in(message):
+    """Return the options in the call of `route` in an error, each with the value ``...``."""
+    (call,) = re.findall(r"df = spark_cas\.route\(df, ({.*?})\)", message)
+    return ast.literal_eval(call)
+
+
+@pytest.mark.parametrize("unrouted", ["key, value", "key, value, 0 AS partition"])
+def test_error_has_the_call_of_route_with_the_names_of_the_options(flights, path, unrouted):
+    options = {"partitions": 2, "job": "load-1", "maxRecordsPerChunk": 7, "routed": False, "path": path}
+    rows = flights.selectExpr(*unrouted.split(", "))
+    names = options_in(message := refused(NotRoutedError, lambda: save(rows, **options)))
+    assert names == dict.fromkeys(options, ...)
+    assert "load-1" not in message
+    assert path not in message
+    save(route(rows, {name: options[name] for name in names}), **options)
+    assert len(rows_of(path)) == 100
+
+
+def test_error_of_a_stream_has_the_call_of_route(flights, path, tmp_path):
+    flights.write.parquet(f"{tmp_path}/in")
+    rows = flights.sparkSession.readStream.schema("key STRING, value STRING").parquet(f"{tmp_path}/in")
+    options = {"path": path, "partitions": 2, "job": "stream-1"}
+    writer = rows.writeStream.format("conditional-log").options(**options)
+
+    def run():
+        query = writer.option("checkpointLocation", f"{tmp_path}/checkpoint").trigger(availableNow=True).start()
+        query.awaitTermination(100)
+
+    assert options_in(refused(NotRoutedError, run)) == dict.fromkeys(options, ...)
 
 
 @pytest.mark.parametrize(("adaptive", "shuffles"), [("true", 1), ("false", 0)])

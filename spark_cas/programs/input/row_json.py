@@ -14,6 +14,7 @@ from pyspark.sql import types as T  # noqa: N812 - likewise
 
 from spark_cas.core.errors import SchemaError
 from spark_cas.programs.input.columns import Check, inside, quoted
+from spark_cas.spark.versions import TimeType
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -124,10 +125,8 @@ def _needs_text(path: str, kind: T.DataType) -> bool:
                 raise _no_form(f"{path}, a map,", f"keys of type {kind.keyType.simpleString()}")
             _needs_text(f"{path}, a key,", kind.keyType)
             return _needs_text(f"{path}{{}}", kind.valueType) or not isinstance(kind.keyType, _TEXT)
-        case T.YearMonthIntervalType() | T.DayTimeIntervalType():
+        case T.YearMonthIntervalType() | T.DayTimeIntervalType() | TimeType():
             return True
-    if kind.typeName() == "time":  # pyspark 4.1 and newer
-        return True
     if not isinstance(kind, _EXACT):
         raise _no_form(path, f"type {kind.simpleString()}")
     return False

@@ -5,7 +5,7 @@ from typing import Any
 
 from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.reading.stream_offsets import StreamOffsets
-from spark_cas.spark.versions import HAS_READ_LIMITS, progress_offset
+from spark_cas.spark.versions import newest_offset, progress_offset
 
 
 def stream_lag(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
@@ -17,16 +17,15 @@ def stream_lag(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
         source: Spark's progress of the source; its offsets are text of `StreamOffsets`.
 
     Returns:
-        The numbers. They are empty if Spark did not report both offsets: before 4.2, its newest offset is the end of
-            the batch.
+        The numbers. They are empty if Spark did not report both offsets, as before 4.2.
 
     Raises:
         FormatError: The source is not a log.
         ValueError, SyntaxError: The offsets are not JSON.
     """
-    end, latest = (progress_offset(source[name]) for name in ("endOffset", "latestOffset"))
-    if end is None or latest is None or not HAS_READ_LIMITS:
+    end, newest = progress_offset(source["endOffset"]), newest_offset(source)
+    if end is None or newest is None:
         return {}
     read = StreamOffsets.from_json(end).by_partition()
-    newest = StreamOffsets.from_json(latest).by_partition()
-    return {at: max(0, offset - read.get(at, 0)) for at, offset in sorted(newest.items())}
+    ends = StreamOffsets.from_json(newest).by_partition()
+    return {at: max(0, offset - read.get(at, 0)) for at, offset in sorted(ends.items())}

@@ -153,7 +153,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         If tasks were rejected, this raises one error for all of them, and the query stops.
         """
         if None in messages:
-            # Each task of a micro-batch has a message. Spark 4.2 accepts a continuous query without an error. It then
+            # Each task of a micro-batch has a message. Spark accepts a continuous query without an error. It then
             # passes no rows to a sink in Python, but commits.
             raise OptionError(
                 "the query has a continuous trigger, in which Spark gives no rows to a sink in Python: nothing was "
@@ -191,7 +191,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 def _task(request: WriteRequest, schema: StructType, run: str | None) -> BatchTask:
     started_ms = clock.now_ms()
-    mark = check_write_schema(schema, routed=request.routed, on_brokers=request.spec.has_brokers)
+    mark = check_write_schema(schema, routed=request.routed, on_brokers=request.spec.has_brokers, names=request.names)
     if mark is not None:
         # `route` has already reached the log.
         request = replace(request, spec=answered_before(request.spec))

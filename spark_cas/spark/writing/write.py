@@ -204,7 +204,11 @@ def checked_write(
     in_any_task = request.idempotence == OFF
     started_ms = clock.now_ms()
     mark = check_write_schema(
-        schema, routed=request.routed, in_any_task=in_any_task, on_brokers=request.spec.has_brokers
+        schema,
+        routed=request.routed,
+        in_any_task=in_any_task,
+        on_brokers=request.spec.has_brokers,
+        names=request.names,
     )
     if mark is not None:
         # `route` has already reached the log.
