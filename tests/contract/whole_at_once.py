@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +24,7 @@ from tests.contract.whole import (
     run_whole,
     tasks,
 )
+from tests.support.faults import Fault, FaultyLog, When
 from tests.support.loads import load
 from tests.support.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 
@@ -88,6 +90,19 @@ class WholeAtOnceContract(ContractBase):
             assert everything(backend) == {0: ROWS[0], 1: ROWS[1], 2: []}
             append_foreign(backend, 2, "next")
             assert values_in(other, 2) == ["next"]
+
+    def test_attempt_at_an_aborted_load_has_no_conflict_with_another_attempt(self, backend: Backend) -> None:
+        plan = pin(backend, "job")
+
+        def overtake() -> None:
+            abort_group(backend, plan)
+            with suppress(FencedError):
+                load(backend, plan, ROWS, wait=0.0)
+
+        faulty = FaultyLog(backend, Fault("append", 2, When.BEFORE, overtake))
+        with pytest.raises(FencedError):
+            complete_job(backend, plan, load(faulty, plan, ROWS, wait=0.0))
+        assert everything(backend) == NOTHING
 
     def test_readers_never_see_a_part(self, backend: Backend) -> None:
         loads = max(3, self.rounds // 20)

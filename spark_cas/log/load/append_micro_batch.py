@@ -423,8 +423,10 @@ class _BatchLoad:
             uncertain_from = held.uncertain_from
             if self._has_end:
                 uncertain_from = None if complete else uncertain_from
-            elif not held.rows:
-                uncertain_from = self._claim.end_offset
+            elif uncertain_from is None:
+                # If an attempt that knew its end has begun the batch, the offset of its first row is not known.
+                before = self._claim.progress
+                uncertain_from = before.base_offset if before and held.rows else self._claim.end_offset
             held = replace(
                 held,
                 rows=held.rows + part.num_rows,

@@ -76,6 +76,9 @@ class Appender:
                 outcome = None
             except UnknownOutcomeError as error:
                 return Unknown(error.message)
+            if isinstance(outcome, Conflict) and claim.plan.group and self._chunks.groups.outcome(claim.plan.group):
+                # The new records may be of another attempt, which has not noticed that the load ended.
+                return Fenced(None)
             if outcome is not None:
                 return outcome
             if self._ahead:
