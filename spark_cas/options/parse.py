@@ -186,6 +186,7 @@ def _write_request(values: OptionValues, *, stream: bool) -> WriteRequest:
         idempotence=REQUIRED if stream else values.need("idempotence", str),
         report=values.get("report", str),
         metrics=values.get("metrics", str, explicit=False),
+        lineage=values.need("lineage", bool),
     )
 
 

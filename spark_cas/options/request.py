@@ -82,6 +82,8 @@ class WriteRequest:
     """The file for the result; None for no file."""
     metrics: str | None = None
     """The target of metrics (`spark_cas.options.metrics_target`); None for no metrics."""
+    lineage: bool = True
+    """Whether the write sends events of OpenLineage, if that is configured."""
     reading: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The options to read the same log, for `route`. Other requests have none, because they may contain secrets."""
 
