@@ -188,6 +188,7 @@ def _write_request(values: OptionValues, *, stream: bool) -> WriteRequest:
         report=values.get("report", str),
         metrics=values.get("metrics", str, explicit=False),
         names=tuple(BY_KEY[key].name if key in BY_KEY else key for key in values.explicit),
+        lineage=values.need("lineage", bool),
     )
 
 

@@ -84,6 +84,8 @@ class WriteRequest:
     """The target of metrics (`spark_cas.options.metrics_target`); None for no metrics."""
     names: tuple[str, ...] = ()
     """The names of the explicit options, for an error."""
+    lineage: bool = True
+    """Whether the write sends events of OpenLineage, if that is configured."""
     reading: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The options to read the same log, for `route`. Other requests have none, because they may contain secrets."""
 

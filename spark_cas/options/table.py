@@ -251,6 +251,7 @@ OPTIONS: tuple[Option, ...] = (
         doc="The job of `append_if_unchanged` to which the write belongs.",
         internal=True,
     ),
+    Option("lineage", flag, "true", WRITING_AND_ROUTING, per_log=False, internal=True, doc="Events of OpenLineage."),
     Option(
         "fencedRetryWaitMs",
         whole_number(),

@@ -22,6 +22,7 @@ from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.log.open import is_named, open_log
 from spark_cas.log.write_line import log_write
 from spark_cas.options import report_file
+from spark_cas.options.lineage import Lineage
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.options.parse import parse_load
 from spark_cas.options.request import WriteRequest
@@ -29,7 +30,6 @@ from spark_cas.programs.arguments import Group, LoadRequest, add_input, add_log,
 from spark_cas.programs.dead_letters import DeadLetters, dead_letters_of, is_log
 from spark_cas.programs.errors import ExitCode, RowCountError, UsageError
 from spark_cas.programs.input.recorded_list import ListedInput, listed_input, record_list, require_same_list
-from spark_cas.programs.lineage import Lineage
 from spark_cas.programs.load_progress import LedgerWatch, LoadWatch, Sample, StageWatch, live_progress
 from spark_cas.programs.load_report import (
     JobRows,
@@ -174,7 +174,9 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
         # The exit code is that of the load.
         print_line(console, f"error: the report was not written: {error}", "red")
     print_result(line)
-    load.lineage.end(report, load.listed)
+    state = {ExitCode.COMPLETE: "COMPLETE", ExitCode.INTERRUPTED: "ABORT"}.get(report.exit_code, "FAIL")
+    files = load.listed.files if load.listed else ()
+    load.lineage.end(state, error=report.error, rows=report.appended_rows, files=files)
     return report.exit_code
 
 
@@ -235,7 +237,7 @@ class LoadRun:
         """Whether this run read that the job is not complete."""
         self._rows_before: JobRows | None = None
         """Rows of an incomplete job that were in the log before the first append; None if not known."""
-        self.lineage = Lineage(self.job, self.log, console)
+        self.lineage = Lineage(self.job, self.log, lambda text: print_line(console, f"warning: {text}", "yellow"))
         self.listed: ListedInput | None = None
         """The files of the input; None if they were not listed."""
         self._footer_rows: int | None = None
@@ -444,7 +446,7 @@ class LoadRun:
         from spark_cas.spark.writing.end_markers import end_markers_of
 
         write = self._write_request
-        options = self._request.options if write.job is None else {**self._request.options, "job": write.job}
+        options = {**self._request.options, "lineage": "false"} | ({} if write.job is None else {"job": write.job})
         ledger = None if write.job is None else LedgerWatch(write.spec, write.job)
         watch = LoadWatch(ledger, StageWatch(spark, self.job, end_markers_of(routed)), verifying=verifying)
         self._watched = watch.samples, self._seconds

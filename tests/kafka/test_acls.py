@@ -2,21 +2,30 @@
 
 import re
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.errors import LogError, StorageError
+from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.offsets import OffsetRange
+from spark_cas.log import clock
 from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.rights import Right, on_groups, on_ids, on_topic
 from spark_cas.log.kafka.settings.kafka_spec import DEFAULT_PREFIX, KafkaSpec
+from spark_cas.log.load.atomic_load import with_group
+from spark_cas.log.load.planning import pin_plan
+from spark_cas.programs.errors import ExitCode
 from tests.contract.whole import run_whole
 from tests.kafka.clients import SECONDS, admin_of, append, create_topic
+from tests.kafka.secured import sasl
 from tests.support.loads import TEN, run_job
+from tests.support.planted_problems import END
+from tests.support.programs import run_cli
+from tests.support.writing import JobWriter
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
@@ -192,15 +201,70 @@ def test_reader_of_atomic_loads_needs_describe_on_the_ledgers(secured, spec):
     assert f"on groups that begin with {spec.prefix}/." in str(refused.value)
 
 
-def test_administrative_operations_name_their_acl(secured, spec):
+def to_operate(topic: str, prefix: str) -> dict[str, list[Right]]:
+    """Return the ACLs that docs/kafka.md lists for each command. A load lock needs no Write on the registry."""
+    rights = least(topic, prefix)
+    state = [rights["topic read"], rights["registry read"], rights["layouts read"]]
+    return {
+        "describe": [*state, on_groups("Describe", prefix)],
+        "jobs": [*state, on_groups("Describe", prefix)],
+        "abort locked": [*state, rights["groups"], rights["ids"]],
+        "abort whole": [*state, rights["groups"], rights["ids"], rights["registry write"]],
+        "trim --partition 0 --before 1": [on_topic("Delete", topic)],
+    }
+
+
+def leave_load(log: KafkaLog, job: str) -> None:
+    """Leave a load as after a crash of its driver: with a load lock, or with an open transaction."""
+    JobWriter(log, with_group(log, pin_plan(log, job, END, whole=job == "whole"))).must_append("a")
+    if job == "locked" and not log.load_locks().held:
+        lock = LoadLock(job, "run", ((0, 1),), "", clock.now_ms())
+        assert log.put_load_locks(log.load_locks().with_lock(lock))
+
+
+@pytest.mark.parametrize("command", to_operate("t", "p"))
+def test_the_documented_rights_of_a_command_are_necessary_and_sufficient(secured, spec, command):
+    login = [text for name, value in sasl().items() for text in ("--log-option", f"kafka.{name}={value}")]
+    brokers = ["--bootstrap-servers", secured.sasl, "--topic", spec.topic, "--log-option", f"idPrefix={spec.prefix}"]
+    rights = to_operate(spec.topic, spec.prefix)[command]
+    name, *arguments = command.split()
+
+    def run(allowed):
+        if name == "abort":
+            leave_load(stack.enter_context(KafkaLog(log.spec)), *arguments)
+        secured.allow(allowed)
+        return run_cli(name, *arguments, *brokers, *login)
+
+    with ExitStack() as stack:
+        log = stack.enter_context(KafkaLog(KafkaSpec(secured.open, spec.topic, spec.prefix)))
+        run_job(log, "complete", TEN)
+        for right in rights:
+            denied = run(each for each in rights if each != right)
+            assert (denied.code, right.name in denied.err) == (ExitCode.ACCESS_DENIED, True), (right, denied)
+        assert run(rights).code == 0
+        assert log.load_locks().held == ()
+        assert log.bounds(0).start_offset == (name == "trim")
+
+
+def test_a_reader_that_trims_needs_delete(secured, spec):
     append(secured.open, spec.topic, "a", "b")
-    secured.allow([on_topic("Read", spec.topic), on_topic("Describe", "new")])
+    secured.allow([on_topic("Read", spec.topic)])
     with KafkaLog(spec) as log, refused_soon() as refused:
         log.trim(0, 1)
     assert f"lacks an ACL: {on_topic('Delete', spec.topic)}." in str(refused.value)
-    with KafkaLog(secured.spec("new")) as log, refused_soon() as refused:
-        log.create(1)
-    assert f"lacks an ACL: {on_topic('Create', 'new')}." in str(refused.value)
+
+
+def test_the_documented_rights_to_create_a_topic_are_necessary_and_sufficient(secured):
+    def create(topic, *operations):
+        secured.allow(on_topic(each, topic) for each in operations)
+        with KafkaLog(secured.spec(topic)) as log:
+            return log.create(1)
+
+    for topic, allowed, missing in (("new-1", "Describe", "Create"), ("new-2", "Create", "Describe")):
+        with refused_soon() as refused:
+            create(topic, allowed)
+        assert f"lacks an ACL: {on_topic(missing, topic)}." in str(refused.value)
+    assert create("new-3", "Create", "Describe").partitions == 1
 
 
 def test_forbidden_registry_is_not_treated_as_missing(secured, spec):

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import subprocess
 import sys
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import xxhash
 from spark_cas.core.errors import ChunkDamagedError, FormatError, RecordTooLargeError
 from spark_cas.core.plan import Progress
 from spark_cas.core.records import HEADERS, RECORDS
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.objects import chunk_file, documents, paths, store_errors
 from spark_cas.log.objects.chunk_file import ChunkHeader, decode, decode_header, encode
 from spark_cas.log.objects.first_writer_wins import put_once
@@ -19,7 +21,8 @@ from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import open_store
 from spark_cas.log.spec import LogSpec
 from tests.objects.places import local_log, memory_spec, reopened
-from tests.support.writing import table_of
+from tests.support.planted_problems import END
+from tests.support.writing import JobWriter, table_of
 
 ALL = tuple(RECORDS.names)
 MIB = 1024 * 1024
@@ -30,14 +33,14 @@ def header_of(rows, base=0):
     return ChunkHeader("log", 0, base, base + rows, "w" * 32, 0, None, progress)
 
 
-def forged(records, rows, **options):
+def forged(records, rows, *, header=None, rows_per_group=None, **options):
     """Return a chunk with valid checksums, as a program may write it that is not `encode`."""
-    text = json.dumps(chunk_file._fields(header_of(rows)))
+    text = json.dumps(chunk_file._fields(header or header_of(rows)))
     table = records.append_column("offset", pa.array(range(records.num_rows), pa.int64()))
     options = {"compression": "snappy", "use_dictionary": False, "store_schema": False} | options
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
-        writer.write_table(table, row_group_size=table.num_rows)
+        writer.write_table(table, row_group_size=rows_per_group or table.num_rows)
         header = f"{xxhash.xxh3_64_hexdigest(text.encode())} {text}"
         checksum = (chunk_file._MARK + chunk_file._BLANK).decode()
         writer.add_key_value_metadata({"spark_cas.header": header, "spark_cas.checksum": checksum})
@@ -91,6 +94,46 @@ def test_values_that_inflate_are_rejected_before_they_are_read(peak):
     with pytest.raises(ChunkDamagedError, match=r"the chunk: it has \d+ bytes without compression"):
         read_all(data)
     assert peak() == written
+
+
+@pytest.fixture(scope="module")
+def bomb(tmp_path_factory):
+    """The file of a chunk in a log, which is small and has 1088 MiB of values without compression."""
+    root, rows = tmp_path_factory.mktemp("bomb") / "log", 17
+    log = local_log(root)
+    log.create(1)
+    JobWriter(log, pin_plan(log, "job", END)).must_append(*"x" * rows)
+    [file] = root.glob("partition=*/*.parquet")
+    header = decode_header(memoryview(file.read_bytes()), "the chunk").header
+    values = pa.chunked_array([pa.array([bytes(64 * MIB)])] * rows)
+    records = records_of(rows).set_column(ALL.index("value"), "value", values)
+    file.write_bytes(forged(records, rows, header=header, rows_per_group=1, compression="zstd"))
+    assert file.stat().st_size < MIB
+    return file
+
+
+READ = "import sys, spark_cas\nwith spark_cas.open_log(sys.argv[1]) as log: [*log.read(0, log.bounds(0).range)]"
+MEASURED = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(code)
+"""
+"""Runs a program, and prints its most memory in KiB. Started by pytest, it would begin with the memory of pytest."""
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [(("-m", "spark_cas.cli", "read", "-f", r"%o\n"), 6), (("-c", READ), 1)],
+    ids=["command line", "open_log"],
+)
+def test_a_program_names_the_file_of_a_bomb_within_bounded_memory(bomb, program, code):
+    root = bomb.parents[1]
+    command = [sys.executable, "-c", MEASURED, sys.executable, *program, str(root)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == code
+    assert f"[CHUNK_DAMAGED] {bomb.relative_to(root)}" in ended.stderr, ended.stderr
+    assert int(ended.stdout.splitlines()[-1]) < 512 * 1024
 
 
 def with_headers(rows, headers):

@@ -1,23 +1,21 @@
-"""OpenLineage events of a bulk load, received by an HTTP server and read with the classes of the library."""
+"""OpenLineage events of loads and micro-batches, received by an HTTP server and read with the library."""
 
 import json
+import math
 import os
 import socket
 import subprocess
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import StringIO
 from threading import Thread
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
-from rich.console import Console
 
-from spark_cas.programs.errors import ExitCode
-from spark_cas.programs.lineage import Lineage, dataset_of
-from spark_cas.programs.load_report import LoadReport
+from spark_cas.options.lineage import Lineage, dataset_of, send_run
+from tests.conftest import QUIET, ROOT
 
 TO_LOG = ("--value", "value", "--partitions", "1", "--job", "load-1")
 
@@ -114,15 +112,30 @@ def test_lineage_server_that_hangs_stops_the_events(file, monkeypatch, set_timin
     set_timing(longest_request=0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
-        told = StringIO()
-        lineage = Lineage("job", "file:///data/log", Console(file=told))
+        told: list[str] = []
+        lineage = Lineage("job", "file:///data/log", told.append)
         began = time.monotonic()
         lineage.start()
-        lineage.end(
-            LoadReport(job="job", log="file:///data/log", exit_code=ExitCode.COMPLETE, seconds=1, in_log=None), None
-        )
+        lineage.end("COMPLETE")
         assert time.monotonic() - began < 2
-    assert told.getvalue().count("was not sent") == 1
+    assert ["was not sent" in each for each in told] == [True]
+
+
+def test_writes_send_no_events_for_a_time_after_a_failure(receiver, monkeypatch, caplog, set_timing):
+    monkeypatch.setattr("spark_cas.options.lineage._retry_at", -math.inf)
+    monkeypatch.setattr(Receiver, "status", 400)
+
+    def send():
+        send_run("job", "file:///data/log", (1, 2), rows=1, error="", is_micro_batch=True)
+
+    for _ in range(3):
+        send()
+    assert len(receiver.events) == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    monkeypatch.setattr(Receiver, "status", 201)
+    monkeypatch.setattr("spark_cas.options.lineage._retry_at", time.monotonic())
+    send()
+    assert len(receiver.events) == 3
 
 
 @pytest.mark.spark
@@ -133,8 +146,8 @@ def test_load_without_configuration_sends_and_prints_nothing(load, file):
 
 def test_library_is_imported_only_if_it_is_configured(tmp_path):
     program = (
-        "import sys; from rich.console import Console; from spark_cas.programs.lineage import Lineage; "
-        "Lineage('load-1', 'file:/log', Console()).start(); print('openlineage.client' in sys.modules)"
+        "import sys; from spark_cas.options.lineage import Lineage; "
+        "Lineage('load-1', 'file:/log', print).start(); print('openlineage.client' in sys.modules)"
     )
     without = {name: value for name, value in os.environ.items() if not name.startswith("OPENLINEAGE_")}
     for variables, imported in (({}, "False"), ({"OPENLINEAGE_CONFIG": "none.yml"}, "True")):
@@ -152,6 +165,80 @@ def test_configuration_file_of_the_library_is_used(load, receiver, file, monkeyp
     (tmp_path / "openlineage.yml").write_text(f"transport:\n  type: http\n  url: {address}\n")
     assert load("--input", str(file), *TO_LOG)[0] == 0
     assert len(receiver.events) == 2
+
+
+PROGRAM = """
+import sys
+from contextlib import suppress
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from spark_cas import route
+from spark_cas.programs.bulk_load import main
+folder = sys.argv[1]
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+log = {"path": folder + "/log", "partitions": 1}
+rows = spark.range(5).selectExpr("string(id) AS key", "string(id) AS value")
+
+def save(frame, **options):
+    with suppress(PySparkException):
+        options = log | options
+        route(frame, options).write.format("conditional-log").mode("append").options(**options).save()
+
+def stream():
+    spark.readStream.schema("id BIGINT").parquet(folder + "/numbers").createOrReplaceTempView("numbers")
+    frame = route(spark.sql("SELECT string(id) AS key, string(id) AS value FROM numbers"), log)
+    writer = frame.writeStream.format("conditional-log").option("checkpointLocation", folder + "/live")
+    writer.options(**log, job="live").trigger(availableNow=True).start().awaitTermination()
+
+spark.range(3).write.parquet(folder + "/numbers")
+save(rows, job="load")
+save(rows)
+save(rows, job="late", expectedOffsets='{"0": 0}')
+stream()
+spark.readStream.schema("id BIGINT").parquet(folder + "/numbers").writeStream.foreachBatch(
+    lambda _, number: save(rows, job="each", batchId=number)
+).option("checkpointLocation", folder + "/each").trigger(availableNow=True).start().awaitTermination()
+main(
+    ["--input", folder + "/numbers", "--format", "parquet", "--value-json", "--log", log["path"], "--job", "bulk"],
+    "load",
+    lambda _: spark,
+)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_each_write_of_spark_and_each_micro_batch_is_one_run(receiver, tmp_path):
+    environment = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    quiet = f"--driver-java-options -Dlog4j2.configurationFile=file:{QUIET} pyspark-shell"
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        env=os.environ | environment | {"PYSPARK_SUBMIT_ARGS": quiet},
+        check=True,
+        cwd=tmp_path,
+        timeout=240,
+    )
+    runs: dict[str, list[Any]] = {}
+    for event in receiver.events:
+        assert [(each.namespace, each.name) for each in event.outputs] == [("file", f"{tmp_path}/log")]
+        runs.setdefault(event.run.runId, []).append(event)
+    assert all(first.eventType == RunState.START for first, _ in runs.values())
+    assert all(first.eventTime <= last.eventTime for first, last in runs.values())
+    found = []
+    for _, last in runs.values():
+        kind, rows = last.job.facets["jobType"], last.outputs[0].outputFacets["outputStatistics"]
+        error = last.run.facets.get("errorMessage", {"message": None})
+        found.append(
+            (last.job.name, kind["processingType"], last.eventType.value, rows["rowCount"], error["message"])
+        )
+    assert found == [
+        ("load", "BATCH", "COMPLETE", 5, None),
+        (f"append to {tmp_path}/log", "BATCH", "COMPLETE", 5, None),
+        ("late", "BATCH", "FAIL", 0, "CONFLICT"),
+        ("live", "STREAMING", "COMPLETE", 3, None),
+        ("each", "STREAMING", "COMPLETE", 5, None),
+        ("bulk", "BATCH", "COMPLETE", 3, None),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The log line and the metrics of a write. The driver's process for its commit logs and publishes them."""
+"""The log line, metrics and lineage of a write. The driver's process for its commit logs and sends them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +10,7 @@ from spark_cas.core.errors import ConditionalLogError, ErrorKind
 from spark_cas.core.plan import PartitionResult
 from spark_cas.log import clock
 from spark_cas.log.write_line import log_write
+from spark_cas.options.lineage import send_run
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.writing.report import TaskReport
 
@@ -23,7 +24,7 @@ def measured(
     planning_ms: tuple[int, int],
     batch: int | None = None,
 ) -> Iterator[None]:
-    """Log a write after the block, which commits it, and publish its metrics if the options name a target.
+    """Log a write after the block, which commits it, and send its metrics and lineage if they have a target.
 
     Args:
         request: The request of the write.
@@ -77,17 +78,16 @@ def _record(
         rows = appended = counts["chunks"] = 0
     log, seconds = request.spec.url, (times[-1] - times[0]) / 1000
     log_write(log, job, rows=rows, existing=existing, seconds=seconds, batch=batch, error=error, **counts)
+    # A name that is new in each run would add jobs and series without a limit.
+    named = request.round_of or job
+    named = None if named is None or is_fresh(named) else named
+    if request.lineage:
+        send_run(named, log, (times[0], times[-1]), rows=rows, error=error, is_micro_batch=batch is not None)
     if request.metrics is None:
         return
     from spark_cas.options.metrics_target import Measurement, publish
 
-    # A name that is new in each run would add series without a limit.
-    named = request.round_of or job
-    labels = {
-        "log": log,
-        "topic": request.spec.topic,
-        "job": "unnamed" if named is None or is_fresh(named) else named,
-    }
+    labels = {"log": log, "topic": request.spec.topic, "job": named or "unnamed"}
     totals = {"writes": 1, "rows": rows, "bytes": appended, **counts}
     phases = zip(("plan", "append", "commit"), times, times[1:], strict=False)
     values = [Measurement(name, value, labels) for name, value in totals.items()]

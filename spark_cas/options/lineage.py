@@ -1,0 +1,205 @@
+"""OpenLineage events of a write, if openlineage-python is installed and configured. They have no option."""
+
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from typing import Any
+from uuid import uuid4
+
+from spark_cas.core.input_list import InputFile
+from spark_cas.log import timing
+from spark_cas.log.deadline import call_within
+
+_MOST_FILES = 1000
+"""Maximum number of files in an event. Of a larger input, the event names the folders."""
+# An import statement would make the options depend on all that the package exports, such as pyspark.
+_PRODUCER = f"urn:spark-cas:{sys.modules['spark_cas'].__version__}"
+
+_LOG = logging.getLogger("spark_cas")
+_retry_at = -math.inf
+"""After a failure, the time before which this process sends no event of a write."""
+
+
+class Lineage:
+    """Events of one run of a job. A failure to send one prints a warning, and stops further events."""
+
+    def __init__(self, job: str, log: str, warn: Callable[[str], None], *, processing: str = "BATCH") -> None:
+        """Prepare the events.
+
+        Args:
+            job: the name of the job
+            log: the address of the log, without settings; empty if the arguments name no valid log
+            warn: receives the text of a warning
+            processing: ``BATCH`` or ``STREAMING``
+        """
+        self._job = job
+        self._log = log
+        self._warn = warn
+        self._processing = processing
+        self._run = str(uuid4())
+        self._client: Any = None
+        self.failed = False
+        """Whether an event was not sent."""
+
+    def start(self, at_ms: int | None = None) -> None:
+        """Send START, if the library is configured. ``at_ms`` is the time of the event; None for now."""
+        if not _may_be_configured():
+            return
+        if find_spec("openlineage") is None:
+            self.failed = True
+            self._warn("openlineage-python is missing: pip install 'spark-cas[lineage]'")
+            return
+
+        def send() -> None:
+            self._client = _configured_client()
+            if self._client is not None:
+                self._emit("START", at_ms)
+
+        self._try(send)
+
+    def end(
+        self,
+        state: str,
+        *,
+        error: str | None = None,
+        rows: int | None = None,
+        files: Sequence[InputFile] = (),
+        at_ms: int | None = None,
+    ) -> None:
+        """Send the last event, if `start` sent one.
+
+        Args:
+            state: ``COMPLETE``, ``FAIL`` or, for an interrupted run, ``ABORT``
+            error: the kind of the error; a message could quote rows of the input
+            rows: the number of appended rows; None if not known
+            files: the input
+            at_ms: the time of the event, milliseconds since 1970; None for now
+        """
+        if self._client is None:
+            return
+
+        def send() -> None:
+            from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
+            from openlineage.client.generated.output_statistics_output_dataset import (
+                OutputStatisticsOutputDatasetFacet,
+            )
+
+            run, output = {}, {}
+            if error:
+                run["errorMessage"] = ErrorMessageRunFacet(error, "PYTHON", producer=_PRODUCER)
+            if rows is not None:
+                output["outputStatistics"] = OutputStatisticsOutputDatasetFacet(rowCount=rows, producer=_PRODUCER)
+            self._emit(state, at_ms, _datasets(files), run, output)
+            self._client.close(timing.current().longest_request)
+
+        self._try(send)
+
+    def _emit(
+        self,
+        state: str,
+        at_ms: int | None,
+        inputs: Iterable[tuple[str, str]] = (),
+        run_facets: dict[str, Any] | None = None,
+        output_facets: dict[str, Any] | None = None,
+    ) -> None:
+        from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+        from openlineage.client.generated.job_type_job import JobTypeJobFacet
+
+        kind = JobTypeJobFacet(self._processing, "SPARK_CAS", producer=_PRODUCER)
+        namespace = os.environ.get("OPENLINEAGE_NAMESPACE", "default")
+        at = datetime.now(UTC) if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
+        outputs = [OutputDataset(*dataset_of(self._log), outputFacets=output_facets)] if self._log else []
+        event = RunEvent(
+            eventType=RunState[state],
+            eventTime=at.isoformat(timespec="milliseconds"),
+            producer=_PRODUCER,
+            run=Run(self._run, facets=run_facets),
+            job=Job(namespace, self._job, facets={"jobType": kind}),
+            inputs=[InputDataset(*each) for each in inputs],
+            outputs=outputs,
+        )
+        self._client.emit(event)
+
+    def _try(self, send: Callable[[], None]) -> None:
+        try:
+            # The client retries for longer than its timeout.
+            call_within(timing.current().longest_request, send)
+        except Exception as error:  # noqa: BLE001 - lineage must not fail a write
+            self._client, self.failed = None, True
+            # The text of an error may have the address of the server with a password.
+            self._warn(f"an event of OpenLineage was not sent: {type(error).__name__}. The write does not need it.")
+
+
+def send_run(
+    job: str | None, log: str, times_ms: tuple[int, int], *, rows: int, error: str, is_micro_batch: bool
+) -> None:
+    """Send the events of a finished write or micro-batch: START, then COMPLETE or FAIL.
+
+    Each micro-batch is a run, as in OpenLineage's integration with Spark. START is sent at the end too, because Spark
+    does not report to the writer if the query of the rows fails, and the run would never end. Then no event is sent.
+    After a failure, the writes of this process send no event for a minute.
+
+    Args:
+        job: the name of the job; None for an event that names the log instead
+        log: the address of the log, without settings
+        times_ms: the begin and end of the write, milliseconds since 1970
+        rows: the number of appended rows
+        error: the kind of the error; empty if the write is complete
+        is_micro_batch: whether the write is a micro-batch
+    """
+    global _retry_at  # noqa: PLW0603 - one server for the process
+    if time.monotonic() < _retry_at:
+        return
+    processing = "STREAMING" if is_micro_batch else "BATCH"
+    run = Lineage(job or f"append to {dataset_of(log)[1]}", log, _LOG.warning, processing=processing)
+    run.start(times_ms[0])
+    run.end("FAIL" if error else "COMPLETE", error=error, rows=rows, at_ms=times_ms[1])
+    if run.failed:
+        _retry_at = time.monotonic() + timing.current().cached_age
+
+
+def dataset_of(address: str) -> tuple[str, str]:
+    """Return the namespace and name of a dataset by OpenLineage's naming rules.
+
+    For example, ``kafka://host:9092`` and the topic, ``file`` and the path, or ``s3://bucket`` and the key.
+    """
+    scheme, _, after = address.partition(":")
+    if scheme == "file":
+        return "file", after.removeprefix("//") if after.startswith("///") else after
+    host, _, path = after.removeprefix("//").partition("/")
+    if scheme == "kafka":
+        return f"kafka://{host.partition(',')[0]}", path
+    if scheme == "hdfs":
+        return f"hdfs://{host}", f"/{path}"
+    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{host}", path
+
+
+def _datasets(files: Sequence[InputFile]) -> Iterable[tuple[str, str]]:
+    paths = (each.path for each in files)
+    if len(files) > _MOST_FILES:
+        paths = (path.rpartition("/")[0] for path in paths)
+    return dict.fromkeys(map(dataset_of, paths))
+
+
+def _configured_client() -> Any:  # noqa: ANN401 - the library is optional
+    """Return a client; None if the library is not configured. It would then print the events."""
+    from openlineage.client import OpenLineageClient
+    from openlineage.client.transport.noop import NoopConfig, NoopTransport
+
+    config = OpenLineageClient(transport=NoopTransport(NoopConfig())).config
+    is_configured = os.environ.get("OPENLINEAGE_URL") or (config.transport or {}).get("type")
+    return OpenLineageClient() if is_configured else None
+
+
+def _may_be_configured() -> bool:
+    """Return whether a variable or a file configures the library. To import the library takes half a second."""
+    if os.environ.get("OPENLINEAGE_DISABLED", "").lower() == "true":
+        return False
+    # These functions of os.path raise no error, unlike those of pathlib.
+    files = ("openlineage.yml", os.path.expanduser("~/.openlineage/openlineage.yml"))  # noqa: PTH111
+    return any(name.startswith("OPENLINEAGE_") for name in os.environ) or any(map(os.path.isfile, files))
