@@ -74,7 +74,7 @@ class RefuseContract(ContractBase):
         plan = pin_plan(backend, "job", END)
         load(backend, plan, {1: rows[1]})
         with pytest.raises(InputChangedError) as raised:
-            load(backend, plan, {0: ["only one"], 1: rows[1][:3]}, task="run-2/0")
+            load(backend, pin_plan(backend, "job", END), {0: ["only one"], 1: rows[1][:3]}, task="run-2/0")
         assert raised.value.partition == 1
         assert values_in(backend, 0) == []
 

@@ -11,6 +11,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.append.producer_pool import _MOST_INSTANCES
 from spark_cas.log.kafka.client import kept_clients
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
@@ -21,6 +22,7 @@ from spark_cas.spark.writing.stream_write import Sink, StreamWriter, plan_stream
 from spark_cas.spark.writing.write import plan_write
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 from tests.kafka.proxy.frames import Api
+from tests.support.loads import load, rows_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.filterwarnings("ignore:.*:UserWarning")]
 
@@ -125,3 +127,15 @@ def test_recent_description_is_used_for_the_partitions_that_it_has(proxied, prox
         for partition in (-1, 2):
             with pytest.raises(ValueError, match=f"partition {partition}"):
                 log.bounds_of([partition], waiting=True)
+
+
+def test_task_claims_each_partition_once(proxied, requests, set_timing):
+    """A process has a limited number of producers, so a claim far ahead of the append would be made twice."""
+    set_timing(fresh_age=60.0, metadata_lag=30.0)
+    rows = rows_of(2, *range(_MOST_INSTANCES + 4))
+    topic = create_topic(proxied.direct, len(rows))
+    with KafkaLog(KafkaSpec(proxied.bootstrap, topic)) as log:
+        plan = pin_plan(log, "job", ExpectedOffsets("end"))
+        requests()
+        load(log, plan, rows)
+        assert requests()[Api.INIT_PRODUCER_ID] == len(rows)

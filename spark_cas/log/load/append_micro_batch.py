@@ -302,7 +302,7 @@ def _collect(
                 raise BatchTooLargeError(
                     f"partition {partition}: the rows of batch {batch.id} do not fit into one chunk "
                     f"({limits.max_records} records, {limits.max_bytes} bytes). Several chunks need a fixed order, "
-                    f"because a replay resumes after the existing ones. None of these rows was appended. Add the "
+                    f"because a replay resumes after the existing ones. Nothing was appended now. Add the "
                     f"option orderBy, such as orderBy=timestamp, or raise maxRecordsPerChunk or maxBytesPerChunk. A "
                     f"lower maxOffsetsPerTrigger of the source makes later batches smaller.",
                     partition=partition,

@@ -104,9 +104,11 @@ def append_rows(
         return _PartitionLoad(log, plan, partition, task, limits, atomic=atomic, has_end=has_end, run=run)
 
     loads = fill(run.checked(log, batches), begin, math.inf if atomic else limits.max_bytes)
-    for _, load in sorted(loads.items()):
-        load.claim()
-        load.refuse_missing_rows()
+    if plan.rejoined:
+        # Detect in all partitions whether the input has changed, before the first append.
+        for _, load in sorted(loads.items()):
+            load.claim()
+            load.refuse_missing_rows()
     return tuple(load.finish(fenced_retry_wait_seconds) for _, load in sorted(loads.items()))
 
 
@@ -231,6 +233,7 @@ class _PartitionLoad:
     def finish(self, fenced_retry_wait_seconds: float) -> PartitionResult:
         """Append the last rows after the end of the input, or close the job in this partition."""
         before = self.claim().progress
+        self.refuse_missing_rows()
         if not self._fenced and not (before and before.complete):
             self._append(self._buffer.take(), complete=self._has_end)
         progress = (
