@@ -20,7 +20,8 @@ Set options on a read or a write, under case-insensitive names:
     spark.read.format("conditional-log").options(**options, startingOffsets="earliest").load()
 
 A read ignores the options of writes, and a write those of reads. `spark.read` ignores limits of micro-batches, with
-a warning. Any other option that does not apply is an error, except `checkpointLocation` and `queryName`. If a name ends in `Ms`, the unit is milliseconds.
+a warning. Any other option that does not apply is an error, except `checkpointLocation` and `queryName`. If a name
+ends in `Ms`, the unit is milliseconds.
 
 Options with a ✓ can also be in a TOML file of defaults ([example](../conf/conditional-log.toml)), for one log in
 `[logs."<path or name>"]`, which overrides `[defaults]`. An option overrides both. A read of several topics uses only

@@ -13,7 +13,7 @@ from spark_cas.programs.input.columns import inside, merged_columns, quoted, wit
 from spark_cas.programs.input.footers import (
     check_parquet_footers,
     invalid_file,
-    reject_orc_unions,
+    reject_orc_types,
     require_microseconds,
 )
 from spark_cas.programs.input.listing import literal
@@ -110,7 +110,7 @@ def _load(
                 f"it again, or remove it from the input."
             ) from error
         if format_name == "orc":
-            reject_orc_unions(files)
+            reject_orc_types(files, error)
         if "[CANNOT_MERGE_SCHEMAS]" not in str(error):
             raise
         # Spark's error does not name a file.

@@ -18,6 +18,7 @@ from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError, plain_error
 from spark_cas.programs.input.listing import literal_paths
 from spark_cas.spark.jvm import java_session, jvm_of
+from spark_cas.spark.versions import PYSPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,22 +98,28 @@ def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
             )
 
 
-def reject_orc_unions(files: Sequence[InputFile]) -> None:
-    """Raise UsageError for the first local ORC file with a union. Spark's error does not name the file."""
+def reject_orc_types(files: Sequence[InputFile], error: Exception) -> None:
+    """Raise UsageError for the first local ORC file with a type that caused the error of Spark.
 
-    def union(file: InputFile) -> str:
+    It is a union or, with older versions of Spark, a timestamp with a time zone. Spark's error names no file.
+    """
+    has_unknown_type = "[PARSE_SYNTAX_ERROR]" in str(error)
+
+    def unread(file: InputFile) -> tuple[str, str]:
         with suppress(pa.ArrowException, OSError):
-            schema = orc.ORCFile(_path(file)).schema
-            return next((each.name for each in schema if _has_type(each.type, pa.types.is_union)), "")
-        return ""
+            for each in orc.ORCFile(_path(file)).schema:
+                if _has_type(each.type, pa.types.is_union):
+                    return each.name, "union, which Spark does not read. {} Write each type as its own column."
+                if has_unknown_type and _has_type(each.type, _has_zone):
+                    fix = "Write the file as Parquet, or use a newer pyspark."
+                    return each.name, f"timestamp with local time zone, which {PYSPARK} does not read. {{}} {fix}"
+        return "", ""
 
     local = _local(files)
-    for file, column in zip(local, _in_threads(union, local), strict=True):
+    for file, (column, problem) in zip(local, _in_threads(unread, local), strict=True):
         if column:
-            raise UsageError(
-                f"--input: column {column} of file {file.path} has the ORC type union, which Spark does not read. "
-                f"Nothing was appended. Write each type of the union as its own column."
-            )
+            text = problem.format("Nothing was appended.")
+            raise UsageError(f"--input: column {column} of file {file.path} has the ORC type {text}")
 
 
 def invalid_file(files: Sequence[InputFile], format_name: str) -> str:
@@ -236,6 +243,10 @@ def _finer_in_orc(file: InputFile) -> str:
                 if any((numbers % 1000).any() for numbers in _numbers(values)):
                     return str(name)
     return ""
+
+
+def _has_zone(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
 def _has_type(kind: pa.DataType, matches: Callable[[pa.DataType], bool]) -> bool:

@@ -297,6 +297,15 @@ def test_union_of_orc_is_rejected_by_column(write, read):
         read()
 
 
+@pytest.mark.skipif(HAS_READ_LIMITS, reason="this version of Spark reads them")
+@pytest.mark.parametrize("kind", ["orc"], indirect=True)
+def test_times_with_a_zone_that_spark_does_not_read_are_rejected_by_column(write, read):
+    write("a", id=[1])
+    write("b", at=pa.array([0], pa.timestamp("us", "UTC")))
+    with pytest.raises(UsageError, match=r"column at .*b\.orc.*pyspark"):
+        read()
+
+
 @pytest.mark.parametrize("kind", ["orc"], indirect=True)
 def test_columns_that_spark_would_take_by_place_are_rejected(spark, write, read):
     write("a", x=[1], _color=["red"])
@@ -397,6 +406,8 @@ def test_rows_keep_the_order_of_their_file(write, load, kind, tmp_path):
 
 
 def test_microseconds_and_nulls_of_a_row_are_in_its_json(write, load, kind, tmp_path):
+    if kind == "orc" and not HAS_READ_LIMITS:
+        pytest.skip(NO_INSTANTS)
     times = pa.array([1_719_835_200_123_456, None], pa.timestamp("us", tz="UTC"))
     write("a", id=[1, 2], ts=times)
     assert load("--input", str(tmp_path / "in"), "--format", kind, "--value-json", "--partitions", "1")[0] == 0
