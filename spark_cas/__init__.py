@@ -6,6 +6,8 @@ Names load at their first use, so `open_log` and the log work without pyspark.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from spark_cas.core.version import __version__
+
 if TYPE_CHECKING:
     from spark_cas.core.errors import ConditionalLogError, error_from_text
     from spark_cas.core.records import RECORDS
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from spark_cas.spark.writing.preflight import LogSettingsWarning
     from spark_cas.spark.writing.route import route
 
-__version__ = "0.1.0"
 
 __all__ = [
     "RECORDS",
@@ -30,6 +31,7 @@ __all__ = [
     "IfUnchanged",
     "LogSettingsWarning",
     "Verification",
+    "__version__",
     "append_if_unchanged",
     "append_once",
     "bootstrap",

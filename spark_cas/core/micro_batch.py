@@ -1,7 +1,7 @@
 """Compare a micro-batch with the ledger of a partition: new, partial, complete, or rejected."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -32,8 +32,8 @@ class Batch:
 def unexpired_ms(kept_ms: int | None) -> int:
     """Return the age below which a ledger entry cannot have expired, in milliseconds.
 
-    It is half of the time for which entries are kept, because clocks may differ. It is at most 3.5 days, because that
-    time may have been shorter before.
+    It is half of the time for which entries are kept, because clocks may differ. It is at most 3.5 days, because the
+    brokers may have had a shorter retention earlier.
 
     Args:
         kept_ms: The time for which entries are kept, in milliseconds; None if it is not known or unlimited.
@@ -185,7 +185,7 @@ def begun_after(batch: Batch, plan: Plan, ledger: Iterable[Progress | None]) -> 
 
 
 def forgot_none(
-    batch: Batch, plan: Plan, ledger: Sequence[Progress | None], now_ms: int, kept_ms: int | None
+    batch: Batch, plan: Plan, ledger: Sequence[Progress | None], now_ms: int, kept_ms: Callable[[], int | None]
 ) -> bool:
     """Return whether a partition without a ledger entry certainly has no rows of a batch.
 
@@ -202,11 +202,11 @@ def forgot_none(
         plan: The plan of the job.
         ledger: The ledger entries of all partitions.
         now_ms: The current time, milliseconds since 1970.
-        kept_ms: As in `unexpired_ms`.
+        kept_ms: Returns the time for which entries are kept, as in `unexpired_ms`.
     """
     if any(progress is not None and _is_earlier(batch, progress) for progress in ledger):
         return True
-    return now_ms - begun_after(batch, plan, ledger) < unexpired_ms(kept_ms)
+    return now_ms - begun_after(batch, plan, ledger) < unexpired_ms(kept_ms())
 
 
 def _is_of(batch: Batch, held: BatchProgress) -> bool:

@@ -51,6 +51,8 @@ class BatchProgress:
     uncertain_from: int | None = None
     """The offset from which on the log may have rows of the batch, if the task that appended them did not know
     whether they were all. They may be any rows of the batch; a replay appends the rest. None if the task knew it."""
+    first_offset: int = 0
+    """An offset that is not above that of the batch's first row in the partition."""
 
 
 @dataclass(frozen=True, slots=True)

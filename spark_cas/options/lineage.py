@@ -1,9 +1,8 @@
-"""OpenLineage events of a write, if openlineage-python is installed and configured. They have no option."""
+"""OpenLineage events of a write, if openlineage-python is installed and configured. They have no public option."""
 
 import logging
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -12,14 +11,15 @@ from typing import Any
 from uuid import uuid4
 
 from spark_cas.core.input_list import InputFile
+from spark_cas.core.version import __version__
 from spark_cas.log import timing
 from spark_cas.log.deadline import call_within
 
 _MOST_FILES = 1000
 """Maximum number of files in an event. Of a larger input, the event names the folders."""
-# An import statement would make the options depend on all that the package exports, such as pyspark.
-_PRODUCER = f"urn:spark-cas:{sys.modules['spark_cas'].__version__}"
+_PRODUCER = f"urn:spark-cas:{__version__}"
 
+_MISSING = "openlineage-python is missing: pip install 'spark-cas[lineage]'"
 _LOG = logging.getLogger("spark_cas")
 _retry_at = -math.inf
 """After a failure, the time before which this process sends no event of a write."""
@@ -43,24 +43,15 @@ class Lineage:
         self._processing = processing
         self._run = str(uuid4())
         self._client: Any = None
-        self.failed = False
-        """Whether an event was not sent."""
 
-    def start(self, at_ms: int | None = None) -> None:
-        """Send START, if the library is configured. ``at_ms`` is the time of the event; None for now."""
+    def start(self) -> None:
+        """Send START, if the library is configured."""
         if not _may_be_configured():
             return
         if find_spec("openlineage") is None:
-            self.failed = True
-            self._warn("openlineage-python is missing: pip install 'spark-cas[lineage]'")
-            return
-
-        def send() -> None:
-            self._client = _configured_client()
-            if self._client is not None:
-                self._emit("START", at_ms)
-
-        self._try(send)
+            self._warn(_MISSING)
+        elif not self._try(lambda: self._start(None)):
+            self._client = None
 
     def end(
         self,
@@ -69,7 +60,6 @@ class Lineage:
         error: str | None = None,
         rows: int | None = None,
         files: Sequence[InputFile] = (),
-        at_ms: int | None = None,
     ) -> None:
         """Send the last event, if `start` sent one.
 
@@ -78,26 +68,47 @@ class Lineage:
             error: the kind of the error; a message could quote rows of the input
             rows: the number of appended rows; None if not known
             files: the input
-            at_ms: the time of the event, milliseconds since 1970; None for now
         """
-        if self._client is None:
-            return
+        if self._client is not None:
+            self._try(lambda: self._end(state, error, rows, files, None))
+
+    def both(self, state: str, times_ms: tuple[int, int], *, error: str, rows: int) -> bool:
+        """Send START and the last event of a run that has ended. Return False if that failed.
+
+        It takes at most two seconds. Both events are sent in one thread, so a server that is slower gets both.
+
+        Args:
+            state: ``COMPLETE`` or ``FAIL``
+            times_ms: the begin and end of the run, milliseconds since 1970
+            error: the kind of the error; empty if there is none
+            rows: the number of appended rows
+        """
 
         def send() -> None:
-            from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
-            from openlineage.client.generated.output_statistics_output_dataset import (
-                OutputStatisticsOutputDatasetFacet,
-            )
+            self._start(times_ms[0])
+            if self._client is not None:
+                self._end(state, error, rows, (), times_ms[1])
 
-            run, output = {}, {}
-            if error:
-                run["errorMessage"] = ErrorMessageRunFacet(error, "PYTHON", producer=_PRODUCER)
-            if rows is not None:
-                output["outputStatistics"] = OutputStatisticsOutputDatasetFacet(rowCount=rows, producer=_PRODUCER)
-            self._emit(state, at_ms, _datasets(files), run, output)
-            self._client.close(timing.current().longest_request)
+        return self._try(send, 4 * timing.current().best_effort)
 
-        self._try(send)
+    def _start(self, at_ms: int | None) -> None:
+        self._client = _configured_client()
+        if self._client is not None:
+            self._emit("START", at_ms)
+
+    def _end(
+        self, state: str, error: str | None, rows: int | None, files: Sequence[InputFile], at_ms: int | None
+    ) -> None:
+        from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
+        from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
+
+        run, output = {}, {}
+        if error:
+            run["errorMessage"] = ErrorMessageRunFacet(error, "PYTHON", producer=_PRODUCER)
+        if rows is not None:
+            output["outputStatistics"] = OutputStatisticsOutputDatasetFacet(rowCount=rows, producer=_PRODUCER)
+        self._emit(state, at_ms, _datasets(files), run, output)
+        self._client.close(timing.current().longest_request)
 
     def _emit(
         self,
@@ -125,14 +136,15 @@ class Lineage:
         )
         self._client.emit(event)
 
-    def _try(self, send: Callable[[], None]) -> None:
+    def _try(self, send: Callable[[], None], seconds: float | None = None) -> bool:
         try:
             # The client retries for longer than its timeout.
-            call_within(timing.current().longest_request, send)
+            call_within(timing.current().longest_request if seconds is None else seconds, send)
         except Exception as error:  # noqa: BLE001 - lineage must not fail a write
-            self._client, self.failed = None, True
             # The text of an error may have the address of the server with a password.
             self._warn(f"an event of OpenLineage was not sent: {type(error).__name__}. The write does not need it.")
+            return False
+        return True
 
 
 def send_run(
@@ -153,13 +165,15 @@ def send_run(
         is_micro_batch: whether the write is a micro-batch
     """
     global _retry_at  # noqa: PLW0603 - one server for the process
-    if time.monotonic() < _retry_at:
+    if time.monotonic() < _retry_at or not _may_be_configured():
+        return
+    if find_spec("openlineage") is None:
+        _LOG.warning(_MISSING)
+        _retry_at = math.inf
         return
     processing = "STREAMING" if is_micro_batch else "BATCH"
     run = Lineage(job or f"append to {dataset_of(log)[1]}", log, _LOG.warning, processing=processing)
-    run.start(times_ms[0])
-    run.end("FAIL" if error else "COMPLETE", error=error, rows=rows, at_ms=times_ms[1])
-    if run.failed:
+    if not run.both("FAIL" if error else "COMPLETE", times_ms, error=error, rows=rows):
         _retry_at = time.monotonic() + timing.current().cached_age
 
 

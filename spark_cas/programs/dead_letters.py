@@ -92,7 +92,7 @@ def dead_letters_of(target: str | None, write: WriteRequest, job: str) -> DeadLe
     with naming():
         is_same = _server(parse_load(own).spec) == _server(write.spec)
         inherited = {key: value for key, value in write.reading if key == "conf" or (is_same and key not in _ADDRESS)}
-        options = {**inherited, **own}
+        options = {**inherited, **own, "lineage": "false"}
         return DeadLetters(options, parse_load(options))
 
 

@@ -325,14 +325,14 @@ def check_write_schema(
             return None
         raise NotRoutedError(
             f"the frame has no column partition, the partition of each row. Nothing was appended. Before the write, "
-            f"call {_call_of_route(names)}. It adds the column, and moves the rows of each log partition into one "
+            f"run {_call_of_route(names)}. It adds the column, and moves the rows of each log partition into one "
             f"task."
         )
     mark = mark_of(schema)
     if mark is None and not routed and not in_any_task:
         raise NotRoutedError(
             f"the frame was not routed, so the rows of a log partition may be in several tasks. Nothing was "
-            f"appended. Before the write, call {_call_of_route(names)}, and add by='partition' to keep existing ids. "
+            f"appended. Before the write, run {_call_of_route(names)}, and add by='partition' to keep existing ids. "
             f"If each task has all rows of its log partitions, in an order that a retry repeats, set "
             f"option('routed', 'true')."
         )
@@ -341,7 +341,7 @@ def check_write_schema(
 
 def _call_of_route(names: Collection[str]) -> str:
     options = ", ".join(f"{name!r}: ..." for name in names)
-    return f"df = spark_cas.route(df, {{{options}}}) with the values of its options"
+    return f"df = spark_cas.route(df, {{{options}}}), with the values of the write in place of ..."
 
 
 def check_record_types(schema: StructType) -> None:

@@ -78,6 +78,16 @@ class RefuseContract(ContractBase):
         assert raised.value.partition == 1
         assert values_in(backend, 0) == []
 
+    def test_retried_task_with_fewer_rows_in_one_partition_completes_earlier_ones(self, backend: Backend) -> None:
+        rows = rows_of(5, 0, 1)
+        plan = pin_plan(backend, "job", END)
+        load(backend, plan, {1: rows[1]})
+        before = records_in(backend, 1)
+        with pytest.raises(InputChangedError) as raised:
+            load(backend, plan, {0: rows[0], 1: rows[1][:3]})
+        assert raised.value.partition == 1
+        assert (values_in(backend, 0), records_in(backend, 1)) == (rows[0], before)
+
     @pytest.mark.parametrize("chunks", [1, 4])
     def test_rows_of_a_partition_from_two_tasks_are_refused(self, backend: Backend, chunks: int) -> None:
         crash_after_chunks(backend, "job", TEN, chunks)

@@ -137,13 +137,14 @@ class StreamContract(ContractBase):
         self, backend: Backend, order_by: Sequence[str]
     ) -> None:
         """The frame of the second attempt has no end markers, so that attempt does not know that it was cut off."""
+        run_batch(backend, 0, {0: SORTED}, order_by=order_by)
         with pytest.raises(InjectedFaultError):
-            run_batch(FaultyLog(backend, Fault("append", 2, When.AFTER)), 0, {0: SORTED}, order_by=order_by)
+            run_batch(FaultyLog(backend, Fault("append", 1, When.AFTER)), 1, {0: SORTED}, order_by=order_by)
         append_foreign(backend, 0, "x")
-        run_cut_off(backend, 0, {0: [*SORTED[:3], *SORTED[4:6]]} if order_by else {0: SORTED[:5]}, order_by=order_by)
-        run_batch(backend, 0, {0: SORTED}, order_by=order_by, run="run-2", cut_off=True)
-        run_batch(backend, 1, BATCHES[1], run="run-2", cut_off=True, limits=WIDE)
-        assert sorted(values_in(backend, 0)) == sorted(["x", *SORTED, *BATCHES[1][0]])
+        run_cut_off(backend, 1, {0: [*SORTED[:3], *SORTED[4:6]]} if order_by else {0: SORTED[:5]}, order_by=order_by)
+        run_batch(backend, 1, {0: SORTED}, order_by=order_by, run="run-2", cut_off=True)
+        run_batch(backend, 2, BATCHES[1], run="run-2", cut_off=True, limits=WIDE)
+        assert sorted(values_in(backend, 0)) == sorted(["x", *SORTED, *SORTED, *BATCHES[1][0]])
 
     @pytest.mark.parametrize(
         "now", [{1: ["b0"], 2: ["b1"]}, {2: ["b0", "b1"]}, {}], ids=["apart", "together", "empty"]

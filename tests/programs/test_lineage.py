@@ -128,12 +128,14 @@ def test_writes_send_no_events_for_a_time_after_a_failure(receiver, monkeypatch,
     def send():
         send_run("job", "file:///data/log", (1, 2), rows=1, error="", is_micro_batch=True)
 
+    set_timing(cached_age=60.0)
     for _ in range(3):
         send()
     assert len(receiver.events) == 1
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     monkeypatch.setattr(Receiver, "status", 201)
-    monkeypatch.setattr("spark_cas.options.lineage._retry_at", time.monotonic())
+    later = time.monotonic() + 60
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     send()
     assert len(receiver.events) == 3
 

@@ -143,13 +143,17 @@ def session(request):
 
 
 class CountingEnds(QueryMetrics):
-    """Counts the queries whose last event it has received."""
+    """Counts the queries whose last event it has not received."""
 
-    ended = 0
+    active = 0
+
+    def onQueryStarted(self, event):  # noqa: N802 - a method of Spark
+        super().onQueryStarted(event)
+        self.active += 1
 
     def onQueryTerminated(self, event):  # noqa: N802 - a method of Spark
         super().onQueryTerminated(event)
-        self.ended += 1
+        self.active -= 1
 
 
 def test_query_publishes_its_stream_lag(session, path, tmp_path, server):
@@ -176,7 +180,7 @@ def test_query_publishes_its_stream_lag(session, path, tmp_path, server):
         )
     finally:
         # On Spark Connect, the call blocks forever if the client has yet to process an event (SPARK-59623).
-        wait_until(lambda: listener.ended == 2, SECONDS, lambda: f"{listener.ended} queries ended")
+        wait_until(lambda: not listener.active, SECONDS, lambda: f"{listener.active} queries have not ended")
         session.streams.removeListener(listener)
     [job] = {dict(group)["job"] for group in server.groups} - {"other"}
     found = values_in(server.text(), job=job)

@@ -368,7 +368,7 @@ class _BatchLoad:
         ledger: list[Progress | None] = [claim.progress] if isinstance(claim, Claim) else []
         if isinstance(claim, ProgressLost):
             ledger = [self._log.progress(partition, plan.job) for partition in range(plan.partitions)]
-            if forgot_none(self._batch, plan, ledger, clock.now_ms(), self._log.ledger_kept_ms()):
+            if forgot_none(self._batch, plan, ledger, clock.now_ms(), self._log.ledger_kept_ms):
                 claim = self._log.claim(self._partition, replace(plan, rejoined=False))
         self._begun_after_ms = begun_after(self._batch, plan, ledger)
         return claim
@@ -421,12 +421,11 @@ class _BatchLoad:
             digest = multiset_digest(part)
             complete = number == len(cut)
             uncertain_from = held.uncertain_from
+            first_offset = held.first_offset if held.rows else self._claim.end_offset
             if self._has_end:
                 uncertain_from = None if complete else uncertain_from
             elif uncertain_from is None:
-                # If an attempt that knew its end has begun the batch, the offset of its first row is not known.
-                before = self._claim.progress
-                uncertain_from = before.base_offset if before and held.rows else self._claim.end_offset
+                uncertain_from = first_offset
             held = replace(
                 held,
                 rows=held.rows + part.num_rows,
@@ -434,6 +433,7 @@ class _BatchLoad:
                 complete=complete,
                 begun_after_ms=self._begun_after_ms,
                 uncertain_from=uncertain_from,
+                first_offset=first_offset,
             )
             yield _chunk(part, digest, self._claim, held, self._task)
 

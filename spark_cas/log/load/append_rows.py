@@ -67,8 +67,10 @@ def append_rows(
     """Append the rows of one task after the existing rows of the job in each partition.
 
     The task hashes the rows that the log already holds, compares them and skips them. It claims a partition when the
-    first chunk is full or the input ends, and appends each chunk when it is full. With ``atomic``, all rows of a
-    partition are one chunk, and the task appends none before it has read all of its input.
+    first chunk is full, or after the end of the input, and appends each chunk when it is full. After the end of the
+    input, it completes one partition after the other. If the job has run before, the task first claims all of them,
+    to detect changed input before it appends more. With ``atomic``, all rows of a partition are one chunk, and the
+    task appends none before it has read all of its input.
 
     Args:
         log: The log.

@@ -21,6 +21,7 @@ from spark_cas.core.outcome import (
     Outcome,
     ProgressLost,
     Refusal,
+    RowConflict,
     Unknown,
     is_lost,
 )
@@ -76,7 +77,11 @@ class Appender:
                 outcome = None
             except UnknownOutcomeError as error:
                 return Unknown(error.message)
-            if isinstance(outcome, Conflict) and claim.plan.group and self._chunks.groups.outcome(claim.plan.group):
+            if (
+                isinstance(outcome, Conflict | RowConflict)
+                and claim.plan.group
+                and self._chunks.groups.outcome(claim.plan.group)
+            ):
                 # The new records may be of another attempt, which has not noticed that the load ended.
                 return Fenced(None)
             if outcome is not None:

@@ -1,4 +1,4 @@
-"""The log line, metrics and lineage of a write. The driver's process for its commit logs and sends them."""
+"""The log line, metrics and lineage of a write. The process that commits the write sends them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

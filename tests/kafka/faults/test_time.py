@@ -1,5 +1,6 @@
 """Effects of time and administrators: expired transactions, and deleted ledgers, records and topics."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -146,6 +147,15 @@ def test_rerun_after_half_of_the_retention_appends_no_row_twice(forgetful, appen
                 append(log, run)
         assert values_in(log, 0) == before
         assert len(before) == 3
+
+
+def test_broker_that_does_not_report_its_retention_delays_no_claim(proxied, proxied_topic):
+    with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
+        log.layout()
+        proxied.proxy.add(Fault.DROP_RESPONSE, Api.DESCRIBE_CONFIGS, times=None)
+        began = time.monotonic()
+        assert log.ledger_kept_ms() is None
+        assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("topic", [2], indirect=True)

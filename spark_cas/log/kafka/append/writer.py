@@ -83,8 +83,10 @@ class PartitionWriter:
                 self._fence.left = bounds = checks.barrier()
         expected = resume_offset(plan, partition, progress)
         # Trimming removes records, not ledger entries. Without a check, only expiry can have removed the job's entry.
-        kept_ms = ledger_kept_ms(checks.clients) if expected is None and plan.by_key else None
-        if expected is None and plan.by_key and clock.now_ms() - plan.pinned_at_ms < unexpired_ms(kept_ms):
+        is_young = False
+        if plan.by_key and plan.rejoined and progress is None:
+            is_young = clock.now_ms() - plan.pinned_at_ms < unexpired_ms(ledger_kept_ms(checks.clients))
+        if is_young:
             lost = False  # The entry cannot have expired yet, and others may write at any time.
         elif expected is None:
             progress, lost = checks.forgotten(progress, bounds.end_offset)

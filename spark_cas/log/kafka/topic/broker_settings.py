@@ -1,13 +1,12 @@
 """Read the settings of brokers, if the principal has permission."""
 
+from concurrent.futures import wait
 from contextlib import suppress
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType
 
-from spark_cas.core.errors import StorageError
 from spark_cas.log import timing
-from spark_cas.log.deadline import within
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.kept_clients import ClientSet
@@ -45,15 +44,21 @@ def alive_brokers(admin: Admin) -> list[int]:
 def ledger_kept_ms(clients: ClientSet) -> int | None:
     """Return the shortest time for which a broker keeps a ledger entry, in milliseconds; None if it is not known.
 
-    The time begins with the newest chunk of the entry's job. The result is at most a minute old. It omits a broker
-    that does not answer within `Timing.best_effort`.
+    The time begins with the newest chunk of the job in the partition. The result is at most a minute old. It omits a
+    broker that does not answer within a second, and no error is raised, because it is only one more check.
     """
     return clients.cached("ledger", lambda: _ledger_kept_ms(clients.admin))
 
 
 def _ledger_kept_ms(admin: Admin) -> int | None:
+    seconds = 2 * timing.current().best_effort
     known = []
-    for broker in alive_brokers(admin):
-        with suppress(StorageError), within(timing.current().best_effort):
-            known.append(broker_settings(admin, broker).get("offsets.retention.minutes"))
-    return min((60_000 * int(each) for each in known if each is not None), default=None)
+    with suppress(KafkaException, TimeoutError):
+        nodes = admin.client.describe_cluster(request_timeout=seconds).result(seconds).nodes
+        resources = [ConfigResource(ResourceType.BROKER, str(each.id)) for each in nodes]
+        requested = [admin.client.describe_configs([each], request_timeout=seconds)[each] for each in resources]
+        wait(requested, seconds)
+        for each in requested:
+            with suppress(KafkaException, TimeoutError):
+                known.append(each.result(0)["offsets.retention.minutes"].value)
+    return min((60_000 * int(each) for each in known if each and each.isdigit()), default=None)
