@@ -60,6 +60,7 @@ for name, write in WRITES.items():
 def test_each_write_without_a_job_logs_one_warning(tmp_path, remote):
     quiet = f"--driver-java-options -Dlog4j2.configurationFile=file:{QUIET} pyspark-shell"
     environment = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["SPARK_TESTING"] = "1"  # a free port for Spark Connect
     with (tmp_path / "errors").open("wb") as errors:
         ran = subprocess.run(
             [sys.executable, "-c", PROGRAM, str(tmp_path), remote],

@@ -82,6 +82,7 @@ def lines(request, tmp_path, server):
     """The lines of each write on stderr."""
     quiet = f"--driver-java-options -Dlog4j2.configurationFile=file:{QUIET} pyspark-shell"
     environment = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["SPARK_TESTING"] = "1"  # a free port for Spark Connect
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path), "" if request.param == "classic" else "connect"],
         env={
