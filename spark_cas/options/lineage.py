@@ -32,10 +32,10 @@ class Lineage:
         """Prepare the events.
 
         Args:
-            job: the name of the job
-            log: the address of the log, without settings; empty if the arguments name no valid log
-            warn: receives the text of a warning
-            processing: ``BATCH`` or ``STREAMING``
+            job: The name of the job.
+            log: The address of the log, without settings; empty if the arguments name no valid log.
+            warn: Receives the text of a warning.
+            processing: ``BATCH`` or ``STREAMING``.
         """
         self._job = job
         self._log = log
@@ -64,24 +64,24 @@ class Lineage:
         """Send the last event, if `start` sent one.
 
         Args:
-            state: ``COMPLETE``, ``FAIL`` or, for an interrupted run, ``ABORT``
-            error: the kind of the error; a message could quote rows of the input
-            rows: the number of appended rows; None if not known
-            files: the input
+            state: ``COMPLETE``, ``FAIL`` or, for an interrupted run, ``ABORT``.
+            error: The kind of the error; a message could quote rows of the input.
+            rows: The number of appended rows; None if not known.
+            files: The input.
         """
         if self._client is not None:
             self._try(lambda: self._end(state, error, rows, files, None))
 
-    def both(self, state: str, times_ms: tuple[int, int], *, error: str, rows: int) -> bool:
+    def send_both(self, state: str, times_ms: tuple[int, int], *, error: str, rows: int) -> bool:
         """Send START and the last event of a run that has ended. Return False if that failed.
 
         It takes at most two seconds. Both events are sent in one thread, so a server that is slower gets both.
 
         Args:
-            state: ``COMPLETE`` or ``FAIL``
-            times_ms: the begin and end of the run, milliseconds since 1970
-            error: the kind of the error; empty if there is none
-            rows: the number of appended rows
+            state: ``COMPLETE`` or ``FAIL``.
+            times_ms: The begin and end of the run, milliseconds since 1970.
+            error: The kind of the error; empty if there is none.
+            rows: The number of appended rows.
         """
 
         def send() -> None:
@@ -157,12 +157,12 @@ def send_run(
     After a failure, the writes of this process send no event for a minute.
 
     Args:
-        job: the name of the job; None for an event that names the log instead
-        log: the address of the log, without settings
-        times_ms: the begin and end of the write, milliseconds since 1970
-        rows: the number of appended rows
-        error: the kind of the error; empty if the write is complete
-        is_micro_batch: whether the write is a micro-batch
+        job: The name of the job; None for an event that names the log instead.
+        log: The address of the log, without settings.
+        times_ms: The begin and end of the write, milliseconds since 1970.
+        rows: The number of appended rows.
+        error: The kind of the error; empty if the write is complete.
+        is_micro_batch: Whether the write is a micro-batch.
     """
     global _retry_at  # noqa: PLW0603 - one server for the process
     if time.monotonic() < _retry_at or not _may_be_configured():
@@ -173,7 +173,7 @@ def send_run(
         return
     processing = "STREAMING" if is_micro_batch else "BATCH"
     run = Lineage(job or f"append to {dataset_of(log)[1]}", log, _LOG.warning, processing=processing)
-    if not run.both("FAIL" if error else "COMPLETE", times_ms, error=error, rows=rows):
+    if not run.send_both("FAIL" if error else "COMPLETE", times_ms, error=error, rows=rows):
         _retry_at = time.monotonic() + timing.current().cached_age
 
 

@@ -2,16 +2,20 @@
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+import pyarrow as pa
 import pytest
 
 from spark_cas.core.errors import ConflictError, FencedError, InputChangedError, RefusedError
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.plan import PartitionResult, Plan
+from spark_cas.core.row_claims import CLAIMED
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.atomic_load import abort_group, commit_group, hold_named
 from spark_cas.log.load.planning import complete_job
 from tests.contract.base import ContractBase, at_once, eager_switching
@@ -25,8 +29,17 @@ from tests.contract.whole import (
     tasks,
 )
 from tests.support.faults import Fault, FaultyLog, When
-from tests.support.loads import load
+from tests.support.loads import LIMITS, Rows, batches_of, load
 from tests.support.writing import JobWriter, append_foreign, plan_of, table_of, values_in
+
+
+def numbered(rows: Rows) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows, each with its offset in an empty log as its expected offset."""
+    counts: Counter[int] = Counter()
+    for partition, batch in batches_of(rows, 2):
+        first, counts[partition] = counts[partition], counts[partition] + batch.num_rows
+        offsets = pa.array(range(first, counts[partition]), pa.int64())
+        yield partition, pa.RecordBatch.from_arrays([*batch.columns, offsets], schema=CLAIMED)
 
 
 class WholeAtOnceContract(ContractBase):
@@ -91,17 +104,23 @@ class WholeAtOnceContract(ContractBase):
             append_foreign(backend, 2, "next")
             assert values_in(other, 2) == ["next"]
 
-    def test_attempt_at_an_aborted_load_has_no_conflict_with_another_attempt(self, backend: Backend) -> None:
-        plan = pin(backend, "job")
+    @pytest.mark.parametrize("by_row", [False, True])
+    def test_attempt_at_an_aborted_load_has_no_conflict_with_another_attempt(
+        self, backend: Backend, by_row: bool
+    ) -> None:
+        plan = pin(backend, "job", "none" if by_row else "end")
+
+        def attempt(log: Backend) -> tuple[PartitionResult, ...]:
+            batches = numbered(ROWS) if by_row else batches_of(ROWS, 2)
+            return append_rows(log, plan, batches, task="run/0", limits=LIMITS, fenced_retry_wait_seconds=0.0)
 
         def overtake() -> None:
             abort_group(backend, plan)
             with suppress(FencedError):
-                load(backend, plan, ROWS, wait=0.0)
+                attempt(backend)
 
-        faulty = FaultyLog(backend, Fault("append", 2, When.BEFORE, overtake))
         with pytest.raises(FencedError):
-            complete_job(backend, plan, load(faulty, plan, ROWS, wait=0.0))
+            complete_job(backend, plan, attempt(FaultyLog(backend, Fault("append", 2, When.BEFORE, overtake))))
         assert everything(backend) == NOTHING
 
     def test_readers_never_see_a_part(self, backend: Backend) -> None:
