@@ -185,7 +185,7 @@ def begun_after(batch: Batch, plan: Plan, ledger: Iterable[Progress | None]) -> 
 
 
 def forgot_none(
-    batch: Batch, plan: Plan, ledger: Sequence[Progress | None], now_ms: int, kept_ms: Callable[[], int | None]
+    batch: Batch, plan: Plan, ledger: Sequence[Progress | None], now_ms: int, unexpired_ms: Callable[[], int]
 ) -> bool:
     """Return whether a partition without a ledger entry certainly has no rows of a batch.
 
@@ -193,7 +193,7 @@ def forgot_none(
 
     - Any partition still has an entry of an earlier batch, or of the start of the stream. Such an entry is older and
       expires first.
-    - The lower bound of the batch's start time (see `begun_after`) is less than `unexpired_ms` ago.
+    - The lower bound of the batch's start time (see `begun_after`) is less than ``unexpired_ms`` ago.
 
     The commit time of an entry of the same batch proves nothing, because an earlier attempt may be much older.
 
@@ -202,11 +202,11 @@ def forgot_none(
         plan: The plan of the job.
         ledger: The ledger entries of all partitions.
         now_ms: The current time, milliseconds since 1970.
-        kept_ms: Returns the time for which entries are kept, as in `unexpired_ms`.
+        unexpired_ms: Returns the age below which an entry cannot have expired, in milliseconds.
     """
     if any(progress is not None and _is_earlier(batch, progress) for progress in ledger):
         return True
-    return now_ms - begun_after(batch, plan, ledger) < unexpired_ms(kept_ms())
+    return now_ms - begun_after(batch, plan, ledger) < unexpired_ms()
 
 
 def _is_of(batch: Batch, held: BatchProgress) -> bool:

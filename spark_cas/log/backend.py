@@ -15,6 +15,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.expansion import Intent
 from spark_cas.core.finding import Finding
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
+from spark_cas.core.micro_batch import unexpired_ms
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.open_transaction import OpenTransaction
 from spark_cas.core.partitioner import Partitioner, Placement
@@ -245,6 +246,13 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         None if it is kept permanently, or if this is not known. Raises StorageError.
         """
         return None
+
+    def unexpired_ms(self) -> int:
+        """Return the age below which a ledger entry cannot have expired, in milliseconds.
+
+        A log that does not report in about a second how long it keeps entries counts as one with Kafka's defaults.
+        """
+        return unexpired_ms(None)
 
     def commit_to_group(self, group: str, offsets: Mapping[int, int], seconds: float) -> None:  # noqa: ARG002
         """Commit the offsets of a reader to a consumer group, by partition. The group must have no active members.

@@ -93,10 +93,10 @@ def test_evidence_that_the_ledger_has_all_of_a_batch(
     batch = Batch("q", 7)
     assert begun_after(batch, PLAN, ledger) == after
     if sure_until is None:
-        assert forgot_none(batch, PLAN, ledger, 9 * KEPT_MS, lambda: None)
+        assert forgot_none(batch, PLAN, ledger, 9 * KEPT_MS, lambda: KEPT_MS)
     else:
-        assert forgot_none(batch, PLAN, ledger, sure_until - 1, lambda: None)
-        assert not forgot_none(batch, PLAN, ledger, sure_until, lambda: None)
+        assert forgot_none(batch, PLAN, ledger, sure_until - 1, lambda: KEPT_MS)
+        assert not forgot_none(batch, PLAN, ledger, sure_until, lambda: KEPT_MS)
 
 
 @pytest.mark.parametrize(("kept", "days"), [(None, 3.5), (7, 3.5), (30, 3.5), (1, 0.5)])

@@ -18,6 +18,7 @@ from spark_cas.core.finding import Finding
 from spark_cas.core.group import ABORTED, job_of, outcome_from_json, outcome_to_json
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.load_locks import LoadLocks
+from spark_cas.core.micro_batch import unexpired_ms
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.open_transaction import OpenTransaction
 from spark_cas.core.outcome import Outcome, Refusal
@@ -51,7 +52,7 @@ from spark_cas.log.kafka.registry.lock_in_group import KafkaLockTable
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.settings.transactional_ids import id_of_atomic_load, id_of_partition
 from spark_cas.log.kafka.topic import diagnosis
-from spark_cas.log.kafka.topic.broker_settings import ledger_kept_ms
+from spark_cas.log.kafka.topic.broker_settings import ledger_kept_ms, recent_ledger_kept_ms
 from spark_cas.log.kafka.topic.open_transactions import write_abort_marker
 from spark_cas.log.kafka.topic.topic_settings import topic_settings
 from spark_cas.log.kafka.topic.topics import create_topic
@@ -160,7 +161,10 @@ class KafkaLog(KafkaRegistry, Backend):
             fence(self.spec, [transaction.transactional_id])
 
     def ledger_kept_ms(self) -> int | None:
-        return ledger_kept_ms(self._clients)
+        return ledger_kept_ms(self._admin)
+
+    def unexpired_ms(self) -> int:
+        return unexpired_ms(recent_ledger_kept_ms(self._clients))
 
     def commit_to_group(self, group: str, offsets: Mapping[int, int], seconds: float) -> None:
         ats = [TopicPartition(self.topic, partition, offset) for partition, offset in sorted(offsets.items())]

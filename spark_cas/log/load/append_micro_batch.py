@@ -368,7 +368,7 @@ class _BatchLoad:
         ledger: list[Progress | None] = [claim.progress] if isinstance(claim, Claim) else []
         if isinstance(claim, ProgressLost):
             ledger = [self._log.progress(partition, plan.job) for partition in range(plan.partitions)]
-            if forgot_none(self._batch, plan, ledger, clock.now_ms(), self._log.ledger_kept_ms):
+            if forgot_none(self._batch, plan, ledger, clock.now_ms(), self._log.unexpired_ms):
                 claim = self._log.claim(self._partition, replace(plan, rejoined=False))
         self._begun_after_ms = begun_after(self._batch, plan, ledger)
         return claim

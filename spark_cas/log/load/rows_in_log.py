@@ -1,6 +1,5 @@
 """Error text for the rows of a job in the log."""
 
-from spark_cas.core.micro_batch import unexpired_ms
 from spark_cas.core.plan import Plan
 from spark_cas.core.refusal import rows_in_log_text
 from spark_cas.log import clock
@@ -24,6 +23,6 @@ def rows_in_ledger_text(log: Backend, plan: Plan, rows: int) -> str:
         rows: The number of rows in the ledger under this plan.
     """
     rows += plan.earlier_rows
-    if clock.now_ms() - plan.pinned_at_ms < unexpired_ms(log.ledger_kept_ms()):
+    if clock.now_ms() - plan.pinned_at_ms < log.unexpired_ms():
         return rows_in_log_text(plan.display_name, rows)
     return f"{rows_in_log_text(plan.display_name, rows or None)} {_FORGETS}"

@@ -26,7 +26,7 @@ from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import to_append
 from spark_cas.log.kafka.client.sending import refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets
-from spark_cas.log.kafka.topic.broker_settings import ledger_kept_ms
+from spark_cas.log.kafka.topic.broker_settings import recent_ledger_kept_ms
 from spark_cas.log.kafka.topic.topic_settings import require_planned
 
 _TRIES = 6
@@ -85,7 +85,7 @@ class PartitionWriter:
         # Trimming removes records, not ledger entries. Without a check, only expiry can have removed the job's entry.
         is_young = False
         if plan.by_key and plan.rejoined and progress is None:
-            is_young = clock.now_ms() - plan.pinned_at_ms < unexpired_ms(ledger_kept_ms(checks.clients))
+            is_young = clock.now_ms() - plan.pinned_at_ms < unexpired_ms(recent_ledger_kept_ms(checks.clients))
         if is_young:
             lost = False  # The entry cannot have expired yet, and others may write at any time.
         elif expected is None:

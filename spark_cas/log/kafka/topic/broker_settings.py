@@ -1,5 +1,6 @@
 """Read the settings of brokers, if the principal has permission."""
 
+from collections.abc import Iterable
 from concurrent.futures import wait
 from contextlib import suppress
 
@@ -11,6 +12,8 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED
+
+_RETENTION = "offsets.retention.minutes"
 
 
 def broker_settings(admin: Admin, broker: int) -> dict[str, str]:
@@ -41,18 +44,26 @@ def alive_brokers(admin: Admin) -> list[int]:
     return ask(admin, question, "listing the brokers")
 
 
-def ledger_kept_ms(clients: ClientSet) -> int | None:
-    """Return the shortest time for which a broker keeps a ledger entry, in milliseconds; None if it is not known.
+def ledger_kept_ms(admin: Admin) -> int | None:
+    """Return how long a ledger entry outlives the newest chunk of its job in the partition, in milliseconds.
 
-    The time begins with the newest chunk of the job in the partition. The result is at most a minute old. It omits a
-    broker that does not answer within a second, and no error is raised, because it is only one more check.
+    None if this principal has no permission to read it. Raises StorageError.
     """
-    return clients.cached("ledger", lambda: _ledger_kept_ms(clients.admin))
+    return _shortest_ms(broker_settings(admin, each).get(_RETENTION) for each in alive_brokers(admin))
 
 
-def _ledger_kept_ms(admin: Admin) -> int | None:
+def recent_ledger_kept_ms(clients: ClientSet) -> int | None:
+    """Return the same in about a second, from the brokers that answer in this time. It may be a minute old.
+
+    None also if no broker answers. No error is raised, because a claim needs the answer only if the ledger may have
+    expired.
+    """
+    return clients.cached("ledger", lambda: _read_once(clients.admin))
+
+
+def _read_once(admin: Admin) -> int | None:
     seconds = 2 * timing.current().best_effort
-    known = []
+    known: list[str | None] = []
     with suppress(KafkaException, TimeoutError):
         nodes = admin.client.describe_cluster(request_timeout=seconds).result(seconds).nodes
         resources = [ConfigResource(ResourceType.BROKER, str(each.id)) for each in nodes]
@@ -60,5 +71,9 @@ def _ledger_kept_ms(admin: Admin) -> int | None:
         wait(requested, seconds)
         for each in requested:
             with suppress(KafkaException, TimeoutError):
-                known.append(each.result(0)["offsets.retention.minutes"].value)
-    return min((60_000 * int(each) for each in known if each and each.isdigit()), default=None)
+                known.append(each.result(0)[_RETENTION].value)
+    return _shortest_ms(known)
+
+
+def _shortest_ms(minutes: Iterable[str | None]) -> int | None:
+    return min((60_000 * int(each) for each in minutes if each and each.isdigit()), default=None)
