@@ -17,7 +17,7 @@ from benchmarks.measure import Result, seconds_of
 from spark_cas import RECORDS, append_once, open_log, raise_for_outcome
 from spark_cas.core.outcome import Appended
 from spark_cas.core.plan import Completion, Plan
-from spark_cas.core.plan_json import to_json
+from spark_cas.core.recorded_fields import to_json
 from spark_cas.log.backend import Backend
 from spark_cas.log.kafka.registry.compacted_map import records_of
 from spark_cas.log.kafka.registry.registry_topics import JOB_PARTITIONS

@@ -6,7 +6,7 @@ Names load at their first use, so `open_log` and the log work without pyspark.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from spark_cas.core.version import __version__ as __version__
+from spark_cas.core import __version__ as __version__
 
 if TYPE_CHECKING:
     from spark_cas.core.errors import ConditionalLogError, error_from_text

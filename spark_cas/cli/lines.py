@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.readable import readable
+from spark_cas.core.records import readable
 from spark_cas.log.clock import time_text
 from spark_cas.log.lenient_reading import read_leniently
 from spark_cas.log.protocol import Log

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from spark_cas.core.errors import RecordTooLargeError
 from spark_cas.core.plan import BatchProgress
-from spark_cas.core.readable import row_name
-from spark_cas.core.records import RECORDS, record_sizes
+from spark_cas.core.records import RECORDS, record_sizes, row_name
 
 
 @dataclass(frozen=True, slots=True)

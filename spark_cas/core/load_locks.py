@@ -6,10 +6,10 @@ Locks only keep cooperating loads from conflicts. The conditional append alone g
 
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from spark_cas.core.errors import FormatError
-from spark_cas.core.recorded_fields import INVALID_FIELDS, require_types
+from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields
 
 MOST_HELD = 8
 """The maximum number of locks on one log; further loads wait. The value must fit into a few kilobytes in Kafka."""
@@ -38,6 +38,10 @@ class LoadLock:
     """Jobs whose locks this one replaced. The load fences their writers before it plans."""
     batch_id: int | None = None
     """The micro-batch that holds the lock; None for a load."""
+
+    def __post_init__(self) -> None:
+        if not all(0 <= base < end <= _MOST_PARTITIONS for base, end in self.ranges):
+            raise ValueError(f"expected ranges of partitions below {_MOST_PARTITIONS}")
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -68,7 +72,7 @@ class LoadLocks:
         wanted = LoadLock(job, "", tuple(ranges), "", 0).partitions
         return tuple(each for each in self.held if each.job != job and each.partitions & wanted)
 
-    def leaving_no_room(self, job: str) -> tuple["LoadLock", ...]:
+    def leaving_no_room(self, job: str) -> tuple[LoadLock, ...]:
         """Return the locks of other jobs if they reach `MOST_HELD`, else none.
 
         A job must wait until one of them ends.
@@ -104,27 +108,13 @@ def ranges_of(partitions: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
-def load_locks_to_json(load_locks: LoadLocks) -> str:
-    """Return locks as one line of JSON."""
-    return json.dumps(asdict(load_locks), sort_keys=True, separators=(",", ":"))
-
-
 def load_locks_from_json(text: str | bytes) -> LoadLocks:
-    """Parse the output of `load_locks_to_json`; raise FormatError for other text."""
+    """Parse the JSON of locks; raise FormatError for other text."""
     try:
         fields = json.loads(text)
-        return require_types(LoadLocks(fields["number"], tuple(_lock(each) for each in fields["held"])))
+        return from_fields(LoadLocks, {name: fields[name] for name in ("number", "held")})
     except INVALID_FIELDS:
         raise FormatError(
             "the locks of the log are not in the format of this spark_cas. Either a newer version or another program "
             "wrote them."
         ) from None
-
-
-def _lock(fields: dict[str, object]) -> LoadLock:
-    values = dict(fields)
-    ranges = tuple((base, end) for base, end in values.pop("ranges"))  # type: ignore[attr-defined]
-    if not all(0 <= base < end <= _MOST_PARTITIONS for base, end in ranges):
-        msg = f"expected ranges of partitions below {_MOST_PARTITIONS}"
-        raise ValueError(msg)
-    return LoadLock(ranges=ranges, after=tuple(values.pop("after")), **values)  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_cas.core.digest import joined_digest, row_digests
 from spark_cas.core.errors import CheckpointMismatchError, JobMismatchError
-from spark_cas.core.multiset_digest import joined_digest, row_digests
 from spark_cas.core.plan import BatchProgress, Plan, Progress
 from spark_cas.core.records import RECORDS
 

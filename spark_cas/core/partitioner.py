@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_cas.core.columns import NULL_LENGTH, bytes_of, headers_of, lengths_of, nulls_of, times_of
-from spark_cas.core.records import RECORDS
+from spark_cas.core.records import NULL_LENGTH, RECORDS, bytes_of, headers_of, lengths_of, nulls_of, times_of
 
 Partitioner: TypeAlias = Literal["murmur2", "crc32"]
 """``murmur2`` is the Java client's default, ``crc32`` is librdkafka's ``consistent``."""

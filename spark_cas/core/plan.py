@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field, replace
 
-from spark_cas.core.append_totals import NO_TOTALS, Appends
 from spark_cas.core.errors import JobMismatchError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import EXACTLY_ONCE
+from spark_cas.core.outcome import NO_TOTALS, Appends
 
 BY_PARTITION = "partition"
 BY_KEY = "key"

@@ -1,61 +1,88 @@
-"""Check values from stored JSON, which another program may have written, against the types of their dataclass."""
+"""Stored JSON of dataclasses, one line each: plans, ledger entries, completions, locks and layouts.
 
+Another program may have written the JSON, so each field is checked against its annotated type.
+"""
+
+import json
 from collections.abc import Callable
-from dataclasses import is_dataclass
+from dataclasses import asdict, is_dataclass
 from functools import cache
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from spark_cas.core.errors import FormatError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 INVALID_FIELDS = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 """The errors of parsing JSON and building a dataclass from it, if the text is not in the expected format."""
 
-_PLAIN = (bool, int, str)
-
 _Value = TypeVar("_Value")
 
 
-def require_types(value: _Value) -> _Value:
-    """Return a dataclass instance whose fields have the annotated types; raise TypeError for another one.
+def to_json(value: "DataclassInstance") -> str:
+    """Return a value as one line of JSON, for the registry and the ledger."""
+    return json.dumps(asdict(value), sort_keys=True, separators=(",", ":"))
 
-    It supports int, str, bool, None, unions, tuples and dataclasses of these. A bool is not an int.
+
+def from_json(kind: type[_Value], text: str | bytes) -> _Value:
+    """Parse the output of `to_json`; raise one of `INVALID_FIELDS` for other text."""
+    return from_fields(kind, json.loads(text))
+
+
+def recorded(kind: type[_Value], text: str, job: str) -> _Value:
+    """Parse the recorded plan or completion of a job; raise FormatError if the text is another value."""
+    try:
+        return from_json(kind, text)
+    except INVALID_FIELDS:
+        raise FormatError(
+            f"the {kind.__name__.lower()} of job {job!r} in the registry is not in the format of this spark_cas. "
+            f"Either a newer version or another program wrote it."
+        ) from None
+
+
+def from_fields(kind: type[_Value], fields: object) -> _Value:
+    """Return a dataclass instance from the fields of its JSON; raise one of `INVALID_FIELDS` for other fields.
+
+    It supports int, str, bool, None, optional values, tuples and dataclasses of these. A bool is not an int. A field
+    that is missing gets its default.
     """
-    kind: Any = type(value)
-    if not _check_of(kind)(value):
-        msg = f"a field of {type(value).__name__} has another type than expected"
-        raise TypeError(msg)
+    value: _Value = _reader_of(kind)(fields)
     return value
 
 
 @cache
-def _check_of(hint: Any) -> Callable[[Any], bool]:  # noqa: ANN401 - any annotation
+def _reader_of(hint: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - any annotation
+    """Return a function that converts a value of JSON to this type."""
     arguments = get_args(hint)
     if get_origin(hint) is UnionType:
-        choices = [_check_of(each) for each in arguments]
-        return lambda value: any(fits(value) for fits in choices)
+        (read,) = (_reader_of(each) for each in arguments if each is not NoneType)
+        return lambda value: None if value is None else read(value)
     if get_origin(hint) is tuple and arguments[-1] is Ellipsis:
-        element = _check_of(arguments[0])
-        return lambda value: type(value) is tuple and all(map(element, value))
+        return _reader_of_tuple(arguments[0])
     if get_origin(hint) is tuple:
-        elements = [_check_of(each) for each in arguments]
-        return lambda value: (
-            type(value) is tuple
-            and len(value) == len(elements)
-            and all(fits(each) for fits, each in zip(elements, value, strict=True))
-        )
+        elements = [_reader_of(each) for each in arguments]
+        return lambda value: tuple(read(each) for read, each in zip(elements, _typed(value, list), strict=True))
     if is_dataclass(hint):
-        return _check_of_fields(hint)
-    return lambda value: type(value) is hint
+        fields = {name: _reader_of(each) for name, each in get_type_hints(hint).items()}
+        return lambda value: hint(**{name: fields[name](each) for name, each in _typed(value, dict).items()})
+    return lambda value: _typed(value, hint)
 
 
-def _check_of_fields(kind: Any) -> Callable[[Any], bool]:  # noqa: ANN401 - a dataclass
-    hints = get_type_hints(kind)
-    plain = {name: hint for name, hint in hints.items() if hint in _PLAIN}
-    other = [(name, _check_of(hint)) for name, hint in hints.items() if hint not in _PLAIN]
-    types = [*plain.values()]
+def _reader_of_tuple(hint: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - any annotation
+    plain = frozenset() if get_origin(hint) is tuple else frozenset(get_args(hint) or (hint,))
+    read = _reader_of(hint)
 
-    def fits_fields(value: object) -> bool:
-        if type(value) is not kind or [type(getattr(value, name)) for name in plain] != types:
-            return False
-        return all(fits(getattr(value, name)) for name, fits in other)
+    def read_tuple(value: object) -> tuple[Any, ...]:
+        elements = _typed(value, list)
+        # Check the types of offsets at once, because a plan has one for each partition.
+        return tuple(elements) if plain.issuperset(map(type, elements)) else tuple(map(read, elements))
 
-    return fits_fields
+    return read_tuple
+
+
+def _typed(value: Any, kind: type) -> Any:  # noqa: ANN401 - a value of JSON
+    if type(value) is not kind:
+        raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
+    return value

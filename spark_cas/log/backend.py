@@ -20,7 +20,7 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.open_transaction import OpenTransaction
 from spark_cas.core.partitioner import Partitioner, Placement
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
-from spark_cas.core.plan_json import recorded_completion, recorded_plan, to_json
+from spark_cas.core.recorded_fields import recorded, to_json
 from spark_cas.core.records import TIMESTAMP_TYPE, first_since
 from spark_cas.log.protocol import Admin, Blind, Expandable, LockTable, Log, Registry
 from spark_cas.log.timing import RETRY_TIMEOUT_MS
@@ -289,21 +289,22 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         Raises:
             FormatError, StorageError.
         """
-        return recorded_plan(self.put_entry("plan", plan.job, to_json(plan)), plan.job)
+        return recorded(Plan, self.put_entry("plan", plan.job, to_json(plan)), plan.job)
 
     def plan(self, job: str) -> Plan | None:
         """Return the recorded plan of a job, None if there is none. Raises FormatError, StorageError."""
         text = self.entry("plan", job)
-        return None if text is None else recorded_plan(text, job)
+        return None if text is None else recorded(Plan, text, job)
 
     def record_completion(self, completion: Completion) -> Completion:
         """Record the completion of a job unless one is recorded. Return the recorded one.
 
         Raises FormatError, StorageError.
         """
-        return recorded_completion(self.put_entry("completion", completion.job, to_json(completion)), completion.job)
+        text = self.put_entry("completion", completion.job, to_json(completion))
+        return recorded(Completion, text, completion.job)
 
     def completion(self, job: str) -> Completion | None:
         """Return the completion of a job, None if it is not complete. Raises FormatError, StorageError."""
         text = self.entry("completion", job)
-        return None if text is None else recorded_completion(text, job)
+        return None if text is None else recorded(Completion, text, job)

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from typing import Any
 from uuid import uuid4
 
+from spark_cas.core import __version__
 from spark_cas.core.input_list import InputFile
-from spark_cas.core.version import __version__
 from spark_cas.log import timing
 from spark_cas.log.deadline import call_within
 

@@ -15,7 +15,8 @@ from rich.console import Console
 
 from spark_cas.core.errors import ConditionalLogError, ConflictError, LogError, LogNotFoundError, StorageError
 from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
-from spark_cas.core.plan_json import completion_from_json
+from spark_cas.core.plan import Completion
+from spark_cas.core.recorded_fields import from_json
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.load.planning import fresh_job_name
@@ -457,7 +458,7 @@ class LoadRun:
                 report = Path(folder) / "report.json"
                 options["report"] = str(report)
             routed.write.format("conditional-log").mode("append").options(**options).save()
-            completion = None if report is None else completion_from_json(report.read_text(encoding="utf-8"))
+            completion = None if report is None else from_json(Completion, report.read_text(encoding="utf-8"))
         if completion is not None:
             if not completion.job:
                 return None, JobRows(completion.partitions)

@@ -8,8 +8,8 @@ from itertools import repeat
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from spark_cas.core.append_totals import Appends
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, TruncatedError, UnknownOutcomeError
+from spark_cas.core.outcome import Appends
 from spark_cas.core.plan import PartitionResult, Progress
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_since

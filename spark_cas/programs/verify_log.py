@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from spark_cas.core.readable import readable
+from spark_cas.core.records import readable
 from spark_cas.programs.arguments import add_input, add_log, add_rows, load_request, parser_of
 from spark_cas.programs.errors import ExitCode, UsageError
 from spark_cas.programs.input.listing import list_input

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from spark_cas.core.errors import LayoutChangedError, NotRoutedError, OptionError, SchemaError
 from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import EarlierRows, Layout
-from spark_cas.core.plan_json import earlier_from_fields
+from spark_cas.core.recorded_fields import from_fields
 from spark_cas.core.row_claims import COLUMN
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -244,7 +244,7 @@ def _mark_from(result: object) -> Mark | None:
     partitions, epoch = result.get("partitions"), result.get("layout_epoch")
     if not isinstance(partitions, int) or not isinstance(epoch, int | None):
         return None
-    earlier = earlier_from_fields(json.loads(result.get("earlier", "[]")))
+    earlier = tuple(from_fields(EarlierRows, each) for each in json.loads(result.get("earlier", "[]")))
     markers, placed_by = result.get("end_markers", "none"), result.get("partitioner")
     if markers not in get_args(EndMarkers):
         return None

@@ -5,9 +5,8 @@ from functools import partial
 
 from spark_cas.core.outcome import Appended
 from spark_cas.core.plan import Completion, PartitionResult, Replacement
-from spark_cas.core.rejection import Rejection, rejection_from_json
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.cancelling import cancel_run
+from spark_cas.log.load.cancelling import Rejection, cancel_run, rejection_from_json
 from tests.contract.base import ContractBase, at_once, eager_switching
 from tests.support.writing import JobWriter, append_foreign, plan_of, table_of
 

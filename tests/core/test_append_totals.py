@@ -1,8 +1,7 @@
 import pyarrow as pa
 
-from spark_cas.core.append_totals import NO_TOTALS, Appends, Tally
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.outcome import Appended
+from spark_cas.core.outcome import NO_TOTALS, Appended, Appends, Tally
 
 CHUNK = Appended(OffsetRange(3, 5), 2, 7, start_offset=1, has_offset=True, resolved=False)
 

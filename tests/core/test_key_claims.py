@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import ExpectedOffsetError
-from spark_cas.core.key_claims import KeyClaims, check_keys
 from spark_cas.core.offsets import OffsetRange, outside
 from spark_cas.core.outcome import KeyConflict, Truncated
 from spark_cas.core.records import RECORDS
+from spark_cas.core.row_claims import KeyClaims, check_keys
 
 KEYS = st.sampled_from(["a", "b", "c", None])
 ROWS = st.lists(st.tuples(KEYS, st.none() | st.integers(-1, 14)), min_size=1, max_size=6)

@@ -12,9 +12,9 @@ from spark_cas.core.load_locks import (
     LoadLock,
     LoadLocks,
     load_locks_from_json,
-    load_locks_to_json,
     ranges_of,
 )
+from spark_cas.core.recorded_fields import to_json
 
 
 def lock(job, *partitions, run="run", after=()):
@@ -59,7 +59,7 @@ def test_lock_replaces_ended_locks_and_keeps_their_writers():
 
 def test_locks_survive_json():
     load_locks = LoadLocks(7, (lock("a", 0, 1, 7, after=("b",)), lock("c", 4)))
-    assert load_locks_from_json(load_locks_to_json(load_locks)) == load_locks
+    assert load_locks_from_json(to_json(load_locks)) == load_locks
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"number": 1, "held": [{}]}', '{"number": 1, "held": 3}', "null"])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_cas.core.digest import joined_digest, multiset_digest, row_digests
 from spark_cas.core.errors import CheckpointMismatchError, JobMismatchError
 from spark_cas.core.micro_batch import (
     Batch,
@@ -18,9 +19,8 @@ from spark_cas.core.micro_batch import (
     missing_rows,
     unexpired_ms,
 )
-from spark_cas.core.multiset_digest import joined_digest, multiset_digest, row_digests
 from spark_cas.core.plan import BatchProgress, Plan, Progress
-from spark_cas.core.plan_json import progress_from_json, to_json
+from spark_cas.core.recorded_fields import from_json, to_json
 from spark_cas.core.records import RECORDS
 from tests.support.strategies import record_batches
 
@@ -106,10 +106,10 @@ def test_age_below_which_an_entry_has_not_expired(kept: int | None, days: float)
 
 def test_entries_written_before_there_were_streams_are_read():
     load = replace(BEGUN, rows=9, complete=True)
-    assert progress_from_json(to_json(load).replace(',"batch":null', "")) == load
-    assert progress_from_json(to_json(load).replace('"batch":null,', "")) == load
+    assert from_json(Progress, to_json(load).replace(',"batch":null', "")) == load
+    assert from_json(Progress, to_json(load).replace('"batch":null,', "")) == load
     stream = entry("q", 7, complete=True)
-    assert progress_from_json(to_json(stream)) == stream
+    assert from_json(Progress, to_json(stream)) == stream
 
 
 @given(st.data(), record_batches(odd=True), st.permutations(["key", "value", "timestamp"]), st.integers(1, 3))

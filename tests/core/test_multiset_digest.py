@@ -9,7 +9,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.core.multiset_digest import joined_digest, multiset_digest, row_digests
+from spark_cas.core.digest import joined_digest, multiset_digest, row_digests
 from spark_cas.core.records import RECORDS
 from tests.core.test_digest import EPOCH, Row, batch, some_rows
 from tests.support.strategies import cuts, record_batches

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.core import newest
-from spark_cas.core.newest import newest_of_keys
+from spark_cas.spark.reading import read
+from spark_cas.spark.reading.read import newest_of_keys
 
 KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"cc"]), st.binary(max_size=3))
 
@@ -62,13 +62,13 @@ def test_no_key_is_one_more_key():
 
 
 def test_batches_of_one_record_are_not_held_in_any_number(monkeypatch):
-    compare, held = newest._newest, []
+    compare, held = read._newest, []
 
     def watched(batches):
         held.append(len(batches))
         return compare(batches)
 
-    monkeypatch.setattr(newest, "_newest", watched)
+    monkeypatch.setattr(read, "_newest", watched)
     keys = [f"{at}".encode() for at in range(1_000)]
     assert len(told(newest_of_keys(batches_of(keys, [1] * 999), 100_000))) == 1_000
     assert max(held) < 60

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.core.append_totals import NO_TOTALS, Appends
 from spark_cas.core.errors import JobMismatchError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.outcome import NO_TOTALS, Appends
 from spark_cas.core.plan import (
     BY_KEY,
     Completion,
@@ -23,7 +23,7 @@ from spark_cas.core.plan import (
     resume_offset,
     trimmed_unseen,
 )
-from spark_cas.core.plan_json import completion_from_json, plan_from_json, progress_from_json, to_json
+from spark_cas.core.recorded_fields import from_json, to_json
 
 END = ExpectedOffsets.parse("end")
 NONE = ExpectedOffsets.parse("none")
@@ -267,20 +267,20 @@ def test_a_plan_is_checked_when_any_partition_is(expected: tuple[int | None, ...
 
 @given(PROGRESS)
 def test_progress_survives_json(progress: Progress):
-    assert progress_from_json(to_json(progress)) == progress
-    assert progress_from_json(to_json(progress).encode()) == progress
+    assert from_json(Progress, to_json(progress)) == progress
+    assert from_json(Progress, to_json(progress).encode()) == progress
 
 
 @given(PLANS)
 def test_plans_survive_json(value: Plan):
-    again = plan_from_json(to_json(value))
+    again = from_json(Plan, to_json(value))
     assert again == value
     assert hash(again) == hash(value)
 
 
 @given(COMPLETIONS)
 def test_completions_survive_json(completion: Completion):
-    again = completion_from_json(to_json(completion))
+    again = from_json(Completion, to_json(completion))
     assert again == completion
     assert again.rows == sum(result.progress.rows for result in completion.partitions)
     assert "\n" not in to_json(completion)
@@ -288,24 +288,24 @@ def test_completions_survive_json(completion: Completion):
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"job": 1}', "null", "17"])
 def test_other_json_is_refused(text: str):
-    for read in (plan_from_json, progress_from_json, completion_from_json):
+    for kind in (Plan, Progress, Completion):
         with pytest.raises((KeyError, TypeError, ValueError)):
-            read(text)
+            from_json(kind, text)
 
 
 def test_entries_of_an_earlier_version_are_read():
     """Entries without the fields added later: no comparison by key, and no expected offsets of rows."""
     value = plan(0, None)
     before = Progress("job", 0, 3, "ab", 0, 3, 1, 0, complete=False, committed_at_ms=5, task="run/0")
-    assert plan_from_json(stored_without(value, "compare", "named")) == value
-    assert progress_from_json(stored_without(before, "least_expected", "own_ranges")) == before
+    assert from_json(Plan, stored_without(value, "compare", "named")) == value
+    assert from_json(Progress, stored_without(before, "least_expected", "own_ranges")) == before
 
 
 def test_completion_of_an_earlier_version_has_no_appends():
     done = Completion("job", "log", 0, (PartitionResult(came_to(3, 3, complete=True), 1, 2),), 5)
     fields = json.loads(to_json(done))
     del fields["partitions"][0]["appends"]
-    assert completion_from_json(json.dumps(fields)) == done
+    assert from_json(Completion, json.dumps(fields)) == done
     assert done.partitions[0].appends == NO_TOTALS
 
 
@@ -318,7 +318,7 @@ def stored_without(value: Plan | Progress, *names: str) -> str:
 
 def test_offsets_of_a_job_by_key_survive_json():
     progress = Progress("job", 0, 3, "ab", 0, 9, 2, 0, False, 5, "run/0", None, None, ((0, 2), (8, 9)))
-    assert progress_from_json(to_json(progress)) == progress
+    assert from_json(Progress, to_json(progress)) == progress
 
 
 def test_job_by_key_expects_its_latest_offsets_per_row():

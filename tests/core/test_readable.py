@@ -1,6 +1,6 @@
 import pytest
 
-from spark_cas.core.readable import readable
+from spark_cas.core.records import readable
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_cas.core.errors import FormatError
 from spark_cas.core.group import GroupOutcome, outcome_from_json, outcome_to_json
-from spark_cas.core.load_locks import LoadLock, LoadLocks, load_locks_from_json, load_locks_to_json
+from spark_cas.core.load_locks import LoadLock, LoadLocks, load_locks_from_json
 from spark_cas.core.plan import (
     BatchProgress,
     Completion,
@@ -19,15 +20,7 @@ from spark_cas.core.plan import (
     Progress,
     Replacement,
 )
-from spark_cas.core.plan_json import (
-    completion_from_json,
-    plan_from_json,
-    progress_from_json,
-    recorded_completion,
-    recorded_plan,
-    to_json,
-)
-from spark_cas.core.recorded_fields import INVALID_FIELDS, require_types
+from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields, from_json, recorded, to_json
 
 BATCH = BatchProgress("query", 7, 2, "ab", complete=True, uncertain_from=5)
 PROGRESS = Progress("job", 0, 3, "ab", 0, 9, 2, 0, False, 5, "run/0", BATCH, 4, ((0, 2), (8, 9)))
@@ -40,10 +33,10 @@ LOCKS = LoadLocks(3, (LoadLock("job", "run", ((0, 2),), "process", 5, ("before",
 OUTCOME = GroupOutcome(committed=True, ends=((0, 9),))
 
 VALUES = [
-    (to_json(PLAN), plan_from_json, to_json),
-    (to_json(PROGRESS), progress_from_json, to_json),
-    (to_json(COMPLETION), completion_from_json, to_json),
-    (load_locks_to_json(LOCKS), load_locks_from_json, load_locks_to_json),
+    (to_json(PLAN), partial(from_json, Plan), to_json),
+    (to_json(PROGRESS), partial(from_json, Progress), to_json),
+    (to_json(COMPLETION), partial(from_json, Completion), to_json),
+    (to_json(LOCKS), load_locks_from_json, to_json),
     (outcome_to_json(OUTCOME), lambda text: outcome_from_json(text, "job/0.0"), outcome_to_json),
 ]
 FORGED = st.recursive(
@@ -80,7 +73,7 @@ def test_a_forged_value_is_an_error_or_has_the_types_of_its_fields(text, parse, 
         value = parse(replaced(text, path, data.draw(FORGED)))
     except (*INVALID_FIELDS, FormatError):
         return
-    assert parse(write(require_types(value))) == value
+    assert parse(write(value)) == value
 
 
 @pytest.mark.parametrize(("text", "parse"), [each[:2] for each in VALUES])
@@ -98,18 +91,18 @@ def test_each_field_rejects_other_types(text, parse):
 
 
 @pytest.mark.parametrize(
-    ("parse", "subject"), [(recorded_plan, "the plan of job 'job'"), (recorded_completion, "the completion of job")]
+    ("kind", "subject"), [(Plan, "the plan of job 'job'"), (Completion, "the completion of job")]
 )
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"job": ' * 100_000, "9" * 5_000, '{"job": Infinity}', "[]", '"a"'])
-def test_hostile_json_in_the_registry_names_the_job(parse, subject, text):
+def test_hostile_json_in_the_registry_names_the_job(kind, subject, text):
     with pytest.raises(FormatError, match=subject):
-        parse(text, "job")
+        recorded(kind, text, "job")
 
 
 @pytest.mark.parametrize("bounds", [[0, 10**12], [-1, 2], [2, 2], [3, 2], [False, 2], ["0", 2], [0, 2.0]])
 def test_a_forged_lock_has_no_impossible_partitions(bounds):
     with pytest.raises(FormatError):
-        load_locks_from_json(replaced(load_locks_to_json(LOCKS), ("held", 0, "ranges", 0), bounds))
+        load_locks_from_json(replaced(to_json(LOCKS), ("held", 0, "ranges", 0), bounds))
 
 
 @pytest.mark.parametrize("ends", [[[0, "Infinity"]], [[0]], {"0": 1}, 5])
@@ -125,6 +118,6 @@ def test_a_bool_is_no_int():
         count: int
 
     Count.__annotations__["count"] = int
-    assert require_types(Count(1)) == Count(1)
+    assert from_fields(Count, {"count": 1}) == Count(1)
     with pytest.raises(TypeError):
-        require_types(Count(True))
+        from_fields(Count, {"count": True})

@@ -10,7 +10,7 @@ from spark_cas import bootstrap, route, verify_log
 from spark_cas.core.errors import ConflictError, FormatError, UndecidedError, UnreadableRecordError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.plan import Progress
-from spark_cas.core.plan_json import to_json
+from spark_cas.core.recorded_fields import to_json
 from spark_cas.core.records import TIMESTAMP_TYPE
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.codes import passes

@@ -7,7 +7,7 @@ from spark_cas import append_once
 from spark_cas.core.claim import _MOST_OWN_RANGES
 from spark_cas.core.outcome import Appended, KeyConflict
 from spark_cas.core.plan import BY_KEY, Progress
-from spark_cas.core.plan_json import to_json
+from spark_cas.core.recorded_fields import to_json
 from spark_cas.log import clock
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.registry.group_ledger import _entry

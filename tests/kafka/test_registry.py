@@ -18,7 +18,7 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import FormatError, RecordTooLargeError
 from spark_cas.core.outcome import Appended, LayoutChanged
 from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress
-from spark_cas.core.plan_json import to_json
+from spark_cas.core.recorded_fields import to_json
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog

@@ -9,12 +9,11 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import PartitionResult, Plan
-from spark_cas.core.rejection import Rejection, rejection_from_json
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.load import cancelling
 from spark_cas.log.load.append_rows import append_rows
-from spark_cas.log.load.cancelling import RunCancelledError, TaskRun, cancel_run
+from spark_cas.log.load.cancelling import Rejection, RunCancelledError, TaskRun, cancel_run, rejection_from_json
 from spark_cas.log.load.planning import pin_plan, rows_before, rows_of_run
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When, crash
 from tests.support.memory_log import MemoryLog

@@ -7,7 +7,8 @@ import pytest
 from spark_cas.core.errors import ConflictError, LayoutChangedError, ProgressLostError
 from spark_cas.core.expansion import Layouts
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.plan_json import plan_from_json, to_json
+from spark_cas.core.plan import Plan
+from spark_cas.core.recorded_fields import from_json, to_json
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.planning import pin_plan
@@ -104,4 +105,4 @@ def test_plans_from_before_continue_nothing(log):
     for field in (',"earlier":[]', ',"continues":""', '"continues":"",', '"earlier":[],'):
         text = text.replace(field, "")
     assert "continues" not in text
-    assert plan_from_json(text) == plan
+    assert from_json(Plan, text) == plan

@@ -16,7 +16,7 @@ from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.atomic_load import abort_group, abort_left, commit_group
 from spark_cas.log.load.planning import complete_job
 from spark_cas.log.objects import ObjectLog, paths
-from spark_cas.log.objects.local_store import LocalStore
+from spark_cas.log.objects.local import LocalStore
 from tests.contract.whole import ROWS, everything, pin, run_whole, tasks
 from tests.objects.flaky_store import FlakyStore, applied_and_refused, applied_but_unclear, lost
 from tests.objects.places import flaky_log, local_log, reopened

@@ -16,7 +16,6 @@ from spark_cas.core.records import HEADERS, RECORDS
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.objects import chunk_file, documents, paths, store_errors
 from spark_cas.log.objects.chunk_file import ChunkHeader, decode, decode_header, encode
-from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import open_store
 from spark_cas.log.spec import LogSpec
@@ -287,7 +286,7 @@ def test_an_object_that_readers_reject_is_not_written(monkeypatch, tmp_path, pla
     spec = memory_spec() if place == "memory" else LogSpec.parse(str(tmp_path))
     store = RetryingStore(open_store(spec), spec)
     monkeypatch.setattr(store_errors, "MAX_OBJECT_BYTES", 4)
-    assert put_once(store, "a", b"1234") == store.get("a")
+    assert store.put_once("a", b"1234") == store.get("a")
     with pytest.raises(RecordTooLargeError, match="b has 5 bytes"):
-        put_once(store, "b", b"12345")
+        store.put_once("b", b"12345")
     assert store.get("b") is None

@@ -20,9 +20,8 @@ from spark_cas.core.outcome import Appended, Unknown
 from spark_cas.core.plan import Completion
 from spark_cas.core.put_reply import PutReply
 from spark_cas.log import timing
-from spark_cas.log.objects import ObjectLog, local_store, paths
-from spark_cas.log.objects.local import LocalFolder
-from spark_cas.log.objects.local_store import LocalStore
+from spark_cas.log.objects import ObjectLog, local, paths
+from spark_cas.log.objects.local import LocalStore
 from tests.objects import killed_writer
 from tests.objects.flaky_store import FlakyStore
 from tests.objects.places import local_log
@@ -77,7 +76,7 @@ class Recorded:
 def test_files_and_folders_are_synced_before_created(root, monkeypatch):
     (root.parents[2]).mkdir(exist_ok=True)
     recorded = Recorded(monkeypatch)
-    assert LocalFolder(root).create("partition=00000/00000000000000000000.parquet", b"bytes") is PutReply.CREATED
+    assert LocalStore(root).create("partition=00000/00000000000000000000.parquet", b"bytes") is PutReply.CREATED
     target = root / "partition=00000/00000000000000000000.parquet"
     linked = recorded.at("link", target)
     writes = [(at, path) for at, (name, path) in enumerate(recorded.calls) if name == "write"]
@@ -93,7 +92,7 @@ def test_folders_that_another_process_made_are_synced_too(root, monkeypatch):
     """The other process may have died before its own sync, or may not have reached it yet."""
     (root / "partition=00000").mkdir(parents=True)
     recorded = Recorded(monkeypatch)
-    folder = LocalFolder(root)
+    folder = LocalStore(root)
     folder.create("partition=00000/a", b"")
     assert recorded.at("fsync", root) < recorded.at("link", root / "partition=00000/a")
     recorded.calls.clear()
@@ -102,9 +101,9 @@ def test_folders_that_another_process_made_are_synced_too(root, monkeypatch):
 
 
 def test_existing_name_is_synced_before_it_is_reported(root, monkeypatch):
-    LocalFolder(root).create("x/a", b"first")
+    LocalStore(root).create("x/a", b"first")
     recorded = Recorded(monkeypatch)
-    assert LocalFolder(root).create("x/a", b"second") is PutReply.ALREADY_EXISTS
+    assert LocalStore(root).create("x/a", b"second") is PutReply.ALREADY_EXISTS
     assert recorded.calls[-1] == ("fsync", str(root / "x"))
     assert (root / "x/a").read_bytes() == b"first"
     assert staged(root) == []
@@ -195,7 +194,7 @@ def test_a_name_is_free_only_once_its_folder_was_opened(log, root, monkeypatch):
     """The client of a network file system caches free names until the folder is opened."""
     log.bounds(0)
     opened = set()
-    real_open, real_end_of = os.open, local_store._end_of
+    real_open, real_end_of = os.open, local._end_of
 
     def opening(path, *args, **options):
         opened.add(str(path))
@@ -206,7 +205,7 @@ def test_a_name_is_free_only_once_its_folder_was_opened(log, root, monkeypatch):
 
     append_foreign(local_log(root), 0, "a", "b")
     monkeypatch.setattr(os, "open", opening)
-    monkeypatch.setattr(local_store, "_end_of", remembering)
+    monkeypatch.setattr(local, "_end_of", remembering)
     assert log.bounds(0) == Bounds(0, 2)
 
 
@@ -357,9 +356,9 @@ def test_job_names_cannot_lead_out_of_the_root(log, root, tmp_path, job):
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/no/such/root/x"])
 def test_the_folder_itself_refuses_paths_that_lead_out(root, path):
     with pytest.raises(ValueError, match="out of"):
-        LocalFolder(root).create(path, b"")
+        LocalStore(root).create(path, b"")
     with pytest.raises(ValueError, match="out of"):
-        LocalFolder(root).overwrite(path, b"")
+        LocalStore(root).overwrite(path, b"")
 
 
 def test_odd_characters_in_the_path_of_the_root(tmp_path):
@@ -438,7 +437,7 @@ def test_link_with_a_lost_reply_is_detected(log, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", made_but_not_answered)
-        assert LocalFolder(tmp_path).create("folder/file", b"data") is PutReply.UNCLEAR
+        assert LocalStore(tmp_path).create("folder/file", b"data") is PutReply.UNCLEAR
         outcome = writer.append(table_of("a"))
     assert isinstance(outcome, Appended)
     assert outcome.resolved

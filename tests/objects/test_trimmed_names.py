@@ -7,7 +7,7 @@ from spark_cas.core.errors import ChunkDamagedError, StorageError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Fenced, ProgressLost, Unknown
 from spark_cas.core.put_reply import PutReply
-from spark_cas.log.objects import paths, reading, trimming
+from spark_cas.log.objects import partition, paths, reading
 from tests.objects.flaky_store import lost
 from tests.objects.places import flaky_log, reopened
 from tests.support.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
@@ -131,7 +131,7 @@ def test_a_lost_reply_and_a_trimming_do_not_make_a_refusal():
 
 
 def test_outcome_without_a_record_is_unknown(monkeypatch):
-    monkeypatch.setattr(trimming, "_REMEMBERED", 1)
+    monkeypatch.setattr(partition, "_REMEMBERED", 1)
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "job"))
 
@@ -288,7 +288,7 @@ def test_trimmed_read_fails_without_rows_of_a_late_chunk(woken):
 
 
 def test_old_starts_do_not_pile_up(monkeypatch):
-    monkeypatch.setattr(trimming, "_REMEMBERED", 3)
+    monkeypatch.setattr(partition, "_REMEMBERED", 3)
     log, store = flaky_log()
     for offset in range(8):
         append_foreign(log, 0, "a")

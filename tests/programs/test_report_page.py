@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from spark_cas.core.append_totals import Appends
+from spark_cas.core.outcome import Appends
 from spark_cas.core.plan import PartitionResult, Progress
 from spark_cas.programs.errors import ExitCode
 from spark_cas.programs.load_progress import Phase, Sample

@@ -20,7 +20,8 @@ from spark_cas.core.errors import (
     StorageError,
 )
 from spark_cas.core.partitioner import partition_of_key
-from spark_cas.core.plan_json import completion_from_json
+from spark_cas.core.plan import Completion
+from spark_cas.core.recorded_fields import from_json
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import parse_write, parse_write_stream
 from spark_cas.spark.schema import Mark
@@ -79,7 +80,7 @@ def test_off_needs_no_route_and_any_task_has_rows_of_any_partition(path, tmp_pat
     writer = planned(path, schema, idempotence="off", report=str(report))
     writer.commit([writer.write(iter([batch(0, "a"), batch(1, "b")])) for _ in range(2)])
     assert found(path) == ([["a", "a"], ["b", "b"]], ())
-    assert completion_from_json(report.read_text()).rows == 4
+    assert from_json(Completion, report.read_text()).rows == 4
     with pytest.raises(NotRoutedError):
         planned(path, schema, expectedOffsets="none")
 
@@ -109,7 +110,7 @@ def test_off_appends_at_the_end_and_again_when_it_is_run_again(write, path, tmp_
         append_foreign(log, 0, "x")
     write(idempotence="OFF", expectedOffsets="none")
     assert found(path) == ([["a", "b", "c", "x", "a", "b", "c"], ["d", "d"]], ())
-    done = completion_from_json(report.read_text())
+    done = from_json(Completion, report.read_text())
     assert [(each.progress.partition, each.progress.rows, each.guarantee) for each in done.partitions] == [
         (0, 3, "at-least-once"),
         (1, 1, "at-least-once"),

@@ -16,7 +16,7 @@ from spark_cas.core.micro_batch import Batch
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BatchProgress, Completion, Layout, PartitionResult, Plan, Progress
-from spark_cas.core.rejection import Rejection
+from spark_cas.log.load.cancelling import Rejection
 from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.parse import parse_write, parse_write_stream

@@ -31,9 +31,8 @@ from spark_cas.core.errors import (
     UnknownOutcomeError,
 )
 from spark_cas.core.plan import PartitionResult, Progress
-from spark_cas.core.rejection import Rejection
 from spark_cas.log.backend import Preflight
-from spark_cas.log.load.cancelling import RunCancelledError
+from spark_cas.log.load.cancelling import Rejection, RunCancelledError
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.open import open_log
 from spark_cas.spark.schema import Mark

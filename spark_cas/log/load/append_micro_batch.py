@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.claim import Claim
+from spark_cas.core.digest import joined_digest, multiset_digest
 from spark_cas.core.errors import (
     BatchTooLargeError,
     CheckpointMismatchError,
@@ -30,7 +31,6 @@ from spark_cas.core.micro_batch import (
     in_order,
     missing_rows,
 )
-from spark_cas.core.multiset_digest import joined_digest, multiset_digest
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, ProgressLost, Refusal
 from spark_cas.core.partitioner import Placement

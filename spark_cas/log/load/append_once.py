@@ -6,13 +6,12 @@ from typing import Literal, overload
 
 import pyarrow as pa
 
-from spark_cas.core.append_totals import NO_TOTALS
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.key_claims import check_keys
-from spark_cas.core.outcome import Appended, LayoutChanged, Outcome
+from spark_cas.core.outcome import NO_TOTALS, Appended, LayoutChanged, Outcome
 from spark_cas.core.plan import PartitionResult, Plan
+from spark_cas.core.row_claims import check_keys
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_with
 from spark_cas.log.load.append_by_key import KeyedAppends

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from spark_cas.core.append_totals import NO_TOTALS
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import (
@@ -19,7 +18,7 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.outcome import Appended, Fenced, LayoutChanged, Outcome, Unknown
+from spark_cas.core.outcome import NO_TOTALS, Appended, Fenced, LayoutChanged, Outcome, Unknown
 from spark_cas.core.plan import Layout, PartitionResult, Plan
 from spark_cas.core.refusal import error_of
 from spark_cas.log import timing

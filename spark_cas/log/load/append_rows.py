@@ -11,7 +11,6 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from spark_cas.core.append_totals import NO_TOTALS
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
@@ -22,11 +21,10 @@ from spark_cas.core.errors import (
     MissingRowsError,
     NotRoutedError,
 )
-from spark_cas.core.key_claims import check_keys
-from spark_cas.core.outcome import Appended, Fenced
+from spark_cas.core.outcome import NO_TOTALS, Appended, Fenced
 from spark_cas.core.plan import PartitionResult, Plan, Progress, claim_of_keys
 from spark_cas.core.refusal import error_of
-from spark_cas.core.row_claims import COLUMN, NO_CHECK, check_claim_values, check_rising, split_claims
+from spark_cas.core.row_claims import COLUMN, NO_CHECK, check_claim_values, check_keys, check_rising, split_claims
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_by_key import KeyedAppends

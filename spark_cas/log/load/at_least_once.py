@@ -8,11 +8,10 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from spark_cas.core.append_totals import NO_TOTALS
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, UnknownOutcomeError
-from spark_cas.core.outcome import Appended, LayoutChanged, Refusal, Unknown
+from spark_cas.core.outcome import NO_TOTALS, Appended, LayoutChanged, Refusal, Unknown
 from spark_cas.core.plan import Layout, PartitionResult, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import error_of

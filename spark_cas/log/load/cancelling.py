@@ -12,15 +12,15 @@ entry never fails a task, because no guarantee depends on it.
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Self, TypeVar
 
 import pyarrow as pa
 
-from spark_cas.core.append_totals import Tally
-from spark_cas.core.errors import ConditionalLogError
-from spark_cas.core.outcome import Appended
+from spark_cas.core.errors import ConditionalLogError, ErrorKind, FormatError, error_from_line
+from spark_cas.core.outcome import Appended, Tally
 from spark_cas.core.plan import Progress
-from spark_cas.core.rejection import Rejection, rejection_from_json, rejection_to_json
+from spark_cas.core.recorded_fields import INVALID_FIELDS, from_json, to_json
 from spark_cas.log import clock, timing
 from spark_cas.log.deadline import within
 from spark_cas.log.protocol import Registry
@@ -29,6 +29,39 @@ _Item = TypeVar("_Item")
 
 _next_check: dict[str, float] = {}
 """The time of this process's next check, on the monotonic clock, for the run that it checked last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A definite error of one task, as data: it ends the whole run."""
+
+    kind: str
+    message: str
+    """The text of the error after its kind, with its fields."""
+    partitions: tuple[int, ...]
+    """The log partitions of the rows that the task had read before the error."""
+
+    @classmethod
+    def of(cls, error: ConditionalLogError, partitions: tuple[int, ...]) -> Self:
+        """Return the rejection of a task by this error."""
+        return cls(error.kind, str(error).removeprefix(f"[{error.kind}] "), partitions)
+
+    def error(self) -> ConditionalLogError:
+        """Return the error with its fields."""
+        return error_from_line(self.kind, self.message)
+
+
+def rejection_from_json(text: str) -> Rejection:
+    """Parse the JSON of a rejection; raise FormatError for other text."""
+    try:
+        rejection = from_json(Rejection, text)
+        ErrorKind(rejection.kind)
+    except INVALID_FIELDS:
+        raise FormatError(
+            "the record of a cancelled run is not in the format of this spark_cas. A newer version may have written "
+            "it."
+        ) from None
+    return rejection
 
 
 class RunCancelledError(Exception):
@@ -127,7 +160,7 @@ def cancel_run(log: Registry, run: str, rejection: Rejection) -> None:
         StorageError: The log cannot be reached.
         FormatError: The recorded entry has an unknown format.
     """
-    log.put_entry("cancelled", run, rejection_to_json(rejection))
+    log.put_entry("cancelled", run, to_json(rejection))
 
 
 def is_of_run(progress: Progress, run: str) -> bool:

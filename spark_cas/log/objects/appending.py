@@ -3,6 +3,8 @@
 A put under a free name does not verify the end by itself. An expected offset inside an older chunk, or past the end,
 is also a free name. The appender therefore finds the end first and requires the expected offset to match. Each chunk
 names its predecessor.
+
+Nothing overwrites an object, because that could replace the chunk of another writer.
 """
 
 import uuid
@@ -25,7 +27,7 @@ from spark_cas.core.outcome import (
     Unknown,
     is_lost,
 )
-from spark_cas.core.plan import trimmed_unseen
+from spark_cas.core.plan import Layout, Plan, Progress, trimmed_unseen
 from spark_cas.core.put_reply import Existing, PutReply, PutVerdict, judge_put
 from spark_cas.core.records import fill_timestamps
 from spark_cas.core.row_claims import check_rows
@@ -35,7 +37,8 @@ from spark_cas.log.objects.chunk_file import MAX_CHUNK_BYTES, ChunkHeader, Store
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
 from spark_cas.log.objects.retry import RetryingStore
-from spark_cas.log.objects.trimming import was_in_log
+
+_NO_END = 2**63 - 1
 
 
 class Appender:
@@ -230,7 +233,7 @@ class Appender:
         """Return Appended if the chunk is in the log. A late put may have reused a name that trimming freed."""
         try:
             start = self._chunks.start_offset()
-            in_log = stored.header.base_offset >= start or was_in_log(self._store, self._chunks, stored)
+            in_log = stored.header.base_offset >= start or self._chunks.was_in_log(stored)
         except StorageError as error:
             # The chunk is stored. From this point, a failure of the store does not prove that it is not.
             return Unknown(f"the chunk was put, but then {error.message}")
@@ -289,6 +292,32 @@ class Appender:
         if (recorded.rows, recorded.digest) != (own.rows, own.digest):
             return Fenced(recorded.task)
         return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=False)
+
+
+class _NoLedger(Ledger):
+    """A ledger for jobs that append one chunk each and never resume."""
+
+    def newer(self, job: str, known: Progress | None, unseen_from: int, bounds: Bounds) -> None:
+        pass
+
+    def closed(self, job: str, pinned_by: str) -> None:
+        pass
+
+    def appended(self, stored: StoredChunk) -> None:
+        pass
+
+
+def append_blind(store: RetryingStore, chunks: PartitionChunks, layout: Layout, chunk: Chunk) -> Outcome:
+    """Append a chunk at the current end of a partition, as a job of its own. LayoutChanged is the only rejection.
+
+    If the store loses a reply, the chunk is still stored once. If the caller repeats the append, the rows are stored
+    twice.
+    """
+    nothing = (None,) * layout.partitions
+    plan = Plan(uuid.uuid4().hex, layout.log_id, layout.epoch, nothing, (0,) * layout.partitions)
+    # A new job name has no earlier progress at any end offset.
+    claim = Claim(chunks.number, plan, expected_offset=None, progress=None, end_offset=_NO_END)
+    return Appender(store, chunks, _NoLedger(store, chunks)).append(claim, chunk)
 
 
 def _why_unclear(doing: str, refused: StorageError | None, whose: Existing) -> str:

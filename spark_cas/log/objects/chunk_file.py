@@ -15,12 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from spark_cas.core.columns import bytes_of, lengths_of
 from spark_cas.core.errors import ChunkDamagedError, FormatError, RecordTooLargeError
 from spark_cas.core.plan import Progress
-from spark_cas.core.plan_json import progress_from_fields
-from spark_cas.core.recorded_fields import INVALID_FIELDS, require_types
-from spark_cas.core.records import RECORDS
+from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields
+from spark_cas.core.records import RECORDS, bytes_of, lengths_of
 from spark_cas.log.objects.documents import FORMAT_VERSION
 
 HEADER_BYTES = 16 * 1024
@@ -337,17 +335,11 @@ def _header(fields: dict[str, Any], subject: str) -> ChunkHeader:
             f"{subject} has format version {version}, and this spark_cas reads versions up to {_GROUPED_VERSION}. "
             f"Use the version of spark_cas that wrote it, or a newer one."
         )
-    previous = fields.pop("previous")
-    progress = fields.pop("progress")
-    header = ChunkHeader(
-        previous=ChunkId(**previous) if previous else None,
-        progress=progress_from_fields(progress) if progress else None,
-        **fields,
-    )
+    header = from_fields(ChunkHeader, fields)
     if not 0 <= header.base_offset < header.end_offset:
         msg = "expected a chunk with offsets"
         raise ValueError(msg)
-    return require_types(header)
+    return header
 
 
 def _forged(subject: str, reason: str) -> ChunkDamagedError:

@@ -15,11 +15,10 @@ from spark_cas.core.expansion import Expansion, Intent
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, known_partitioner
 from spark_cas.core.plan import MOST_PARTITIONS, Layout
 from spark_cas.core.put_reply import PutReply
-from spark_cas.core.recorded_fields import INVALID_FIELDS, require_types
+from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import ChunkHeader, encode
-from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import Store
@@ -61,8 +60,7 @@ class RecordedLayout:
     """The partitioner of the log. A layout stores it unless it is the default."""
 
 
-def encode_layout(recorded: RecordedLayout) -> bytes:
-    """Return the document of a layout."""
+def _encoded(recorded: RecordedLayout) -> bytes:
     fields = asdict(recorded.layout)
     if recorded.expansion is not None:
         fields["thresholds"] = list(recorded.expansion.thresholds)
@@ -78,12 +76,13 @@ def read_layout(store: Store, path: str) -> RecordedLayout:
     thresholds = fields.pop("thresholds", None)
     try:
         partitioner = known_partitioner(fields.pop("partitioner", DEFAULT_PARTITIONER))
-        layout = require_types(Layout(**fields))
+        layout = from_fields(Layout, fields)
         if not 0 < layout.partitions <= MOST_PARTITIONS:
             raise _foreign_layout(path)
         if thresholds is None:
             return RecordedLayout(layout, None, partitioner)
-        expansion = require_types(Expansion(layout.epoch, layout.partitions, tuple(thresholds)))
+        expanded = {"epoch": layout.epoch, "partitions": layout.partitions, "thresholds": thresholds}
+        expansion = from_fields(Expansion, expanded)
         return RecordedLayout(layout, expansion, partitioner)
     except INVALID_FIELDS:
         raise _foreign_layout(path) from None
@@ -112,12 +111,12 @@ def put_intent(store: RetryingStore, intent: Intent) -> Intent:
         StorageError: if the store fails until the deadline
         FormatError: if the recorded expansion is not readable
     """
-    return _decode_intent(put_once(store, paths.intent(intent.epoch), documents.encode(asdict(intent))))
+    return _decode_intent(store.put_once(paths.intent(intent.epoch), documents.encode(asdict(intent))))
 
 
 def put_layout(store: RetryingStore, recorded: RecordedLayout) -> None:
     """Record a layout, unless one of its epoch is recorded. Raises StorageError."""
-    put_once(store, paths.layout(recorded.layout.epoch), encode_layout(recorded))
+    store.put_once(paths.layout(recorded.layout.epoch), _encoded(recorded))
 
 
 def end_partition(store: RetryingStore, chunks: PartitionChunks, epoch: int) -> int:
@@ -159,8 +158,8 @@ def end_partition(store: RetryingStore, chunks: PartitionChunks, epoch: int) -> 
 
 def _decode_intent(data: bytes | memoryview) -> Intent:
     try:
-        return require_types(Intent(**documents.decode(data, "an expansion of the log")))
-    except TypeError:
+        return from_fields(Intent, documents.decode(data, "an expansion of the log"))
+    except INVALID_FIELDS:
         raise FormatError(
             "an expansion of the log was begun by another version, whose record has other fields. Finish it with "
             "that."

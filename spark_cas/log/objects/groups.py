@@ -10,7 +10,6 @@ from spark_cas.core.group import ABORTED, GroupOutcome, outcome_from_json, outco
 from spark_cas.log import clock
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
-from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.retry import RetryingStore
 
 _MOST_REMEMBERED = 1000
@@ -74,7 +73,7 @@ class Groups:
     def abort(self, group: str) -> None:
         """Abort a group, unless its outcome is recorded."""
         document = documents.encode(json.loads(outcome_to_json(ABORTED)))
-        self._remember(group, put_once(self._store, paths.outcome(group), document))
+        self._remember(group, self._store.put_once(paths.outcome(group), document))
 
     def abort_overdue(self, stored: StoredChunk) -> None:
         """Abort the group of a chunk if its time limit has passed."""
@@ -82,7 +81,8 @@ class Groups:
             self.abort(stored.header.group)
 
     def _remember(self, group: str, data: bytes | memoryview) -> None:
-        self._decided[group] = _decoded(data, group)
+        text = json.dumps(documents.decode(data, f"the outcome of group {group}"))
+        self._decided[group] = outcome_from_json(text, group)
         if len(self._decided) > _MOST_REMEMBERED:
             self._decided.popitem(last=False)
 
@@ -90,7 +90,3 @@ class Groups:
 def is_void(stored: StoredChunk) -> bool:
     """Return whether the offsets of a chunk hold no record."""
     return stored.header.progress is None
-
-
-def _decoded(data: bytes | memoryview, group: str) -> GroupOutcome:
-    return outcome_from_json(json.dumps(documents.decode(data, f"the outcome of group {group}")), group)

@@ -6,11 +6,9 @@ from dataclasses import asdict
 from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.plan import Progress
-from spark_cas.core.plan_json import progress_from_fields
-from spark_cas.core.recorded_fields import INVALID_FIELDS
+from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
-from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
 from spark_cas.log.objects.retry import RetryingStore
 
@@ -112,7 +110,7 @@ class Ledger:
             the recorded entry
         """
         path = paths.closed(progress.job, pinned_by, self._chunks.number)
-        return self._decode(put_once(self._store, path, documents.encode(asdict(progress))), progress.job)
+        return self._decode(self._store.put_once(path, documents.encode(asdict(progress))), progress.job)
 
     def appended(self, stored: StoredChunk) -> None:
         """Note that this process has appended a chunk, and write a hint for later readers at intervals.
@@ -161,7 +159,7 @@ class Ledger:
         subject = f"the closing of job {job!r} in {paths.partition(self._chunks.number)}"
         fields = documents.decode(data, subject)
         try:
-            return progress_from_fields(fields)
+            return from_fields(Progress, fields)
         except INVALID_FIELDS:
             raise FormatError(
                 f"{subject} has other fields than expected. Use the version of spark_cas that wrote it, or a newer "

@@ -19,7 +19,6 @@ from spark_cas.core.errors import (
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.finding import Finding, Problem, Severity
 from spark_cas.core.guarantee import REQUIRED
-from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, Refusal
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
@@ -29,8 +28,7 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Backend, Preflight
 from spark_cas.log.deadline import within
 from spark_cas.log.objects import documents, paths
-from spark_cas.log.objects.append_at_end import append_blind
-from spark_cas.log.objects.appending import Appender
+from spark_cas.log.objects.appending import Appender, append_blind
 from spark_cas.log.objects.control_chunks import (
     RecordedLayout,
     StoredLayouts,
@@ -44,13 +42,11 @@ from spark_cas.log.objects.control_chunks import (
 )
 from spark_cas.log.objects.groups import Groups
 from spark_cas.log.objects.ledger import Ledger
-from spark_cas.log.objects.lock_files import ObjectLockTable
 from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.reading import offset_since, read_chunks
 from spark_cas.log.objects.registry import ObjectRegistry
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import Store, open_store
-from spark_cas.log.objects.trimming import trim
 from spark_cas.log.spec import LogSpec
 
 
@@ -63,7 +59,6 @@ class ObjectLog(ObjectRegistry, Backend):
         self.patience_seconds = spec.patience_seconds
         self._store = RetryingStore(store or open_store(spec), spec)
         super().__init__(self._store)
-        self._lock_table = ObjectLockTable(self._store)
         self._groups = Groups(self._store)
         self._chunks: dict[int, PartitionChunks] = {}
         self._ledgers: dict[PartitionChunks, Ledger] = {}
@@ -224,7 +219,7 @@ class ObjectLog(ObjectRegistry, Backend):
             return read() if plan and plan.whole and any(result) and not all(result) else result
 
     def trim(self, partition: int, before_offset: int, *, dry_run: bool = False) -> Bounds:
-        return trim(self._store, self._partition(partition), before_offset, dry_run=dry_run)
+        return self._partition(partition).trim(before_offset, dry_run=dry_run)
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:  # noqa: ARG002
         """Return all layouts and expansions. No other tool adds partitions to this log."""
@@ -243,12 +238,6 @@ class ObjectLog(ObjectRegistry, Backend):
         """Record the new layout. The partitions are created with their first chunk."""
         layout = Layout(self.layout().log_id, expansion.epoch, expansion.partitions)
         put_layout(self._store, RecordedLayout(layout, expansion, self._partitioner))
-
-    def load_locks(self) -> LoadLocks:
-        return self._lock_table.load_locks()
-
-    def put_load_locks(self, load_locks: LoadLocks) -> bool:
-        return self._lock_table.put_load_locks(load_locks)
 
     def _changed(self, partition: int, log_id: str, epoch: int) -> LayoutChanged | None:
         """Return a rejection if a plan of this epoch is no longer valid.

@@ -1,7 +1,11 @@
-"""Chunks of one partition in the store: its start, its end, and the links between them.
+"""Chunks of one partition in the store: its start, its end, the links between them, and trimming.
 
 Offsets are dense, so the name of the chunk after one that ends at offset E can only be E. To find the end from a
 known chunk, request the next name until one is free. A listing is necessary only if no chunk is known.
+
+A trim records the new start offset and the last chunks before it, and then deletes the chunks below it. If a writer's
+chunk is below the start, the record shows whether the chunk was part of the log. A late writer may have reused a name
+that trimming had freed.
 """
 
 import json
@@ -10,11 +14,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from spark_cas.core.errors import ChunkDamagedError, StorageError
-from spark_cas.core.offsets import Bounds
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.log.deadline import within
 from spark_cas.log.objects import documents, paths
-from spark_cas.log.objects.chunk_file import HEADER_BYTES, StoredChunk, decode_header, newest_ms
+from spark_cas.log.objects.chunk_file import HEADER_BYTES, ChunkId, StoredChunk, decode_header, newest_ms
 from spark_cas.log.objects.groups import Groups, is_void
 from spark_cas.log.objects.retry import RetryingStore
+
+_REMEMBERED = 32
+"""Number of chunks that are recorded before a start, and number of starts that are kept."""
 
 
 class TrimmedMeanwhileError(Exception):
@@ -180,6 +188,59 @@ class PartitionChunks:
     def base_offsets(self) -> list[int]:
         """List the base offsets of all chunks in order."""
         return _base_offsets(self._store.below(paths.partition(self.number)))
+
+    def trim(self, before_offset: int, *, dry_run: bool = False) -> Bounds:
+        """Delete the chunks that end at or before an offset, except the newest chunk, and return the new bounds.
+
+        Raises:
+            ValueError: if the offset is negative or past the end
+            StorageError: if the store fails until the deadline
+        """
+        with within(self._store.patience_seconds):
+            bounds, _ = self.find_end(by_listing=True)  # a walk would fail at a damaged chunk
+            Bounds(0, bounds.end_offset).require(OffsetRange(before_offset, before_offset))
+            # Uncommitted chunks are after the end and do not count as the newest chunk.
+            bases = [base for base in self.base_offsets() if base < bounds.end_offset]
+            keep_from = max((base for base in bases if base <= before_offset), default=0)
+            if dry_run:
+                return Bounds(max(keep_from, bounds.start_offset), bounds.end_offset)
+            if keep_from > bounds.start_offset:
+                trimmed = [[each.base_offset, each.checksum] for each in self._chain_before(keep_from)]
+                document = documents.encode({"start_offset": keep_from, "trimmed": trimmed})
+                self._store.put_once(paths.start(self.number, keep_from), document)
+            start = self.start_offset()
+        # Each delete has its own deadline, because many deletes take long.
+        self._store.delete([paths.chunk(self.number, base) for base in bases if base < start])
+        self._store.delete(self._store.below(paths.starts(self.number))[:-_REMEMBERED])
+        return Bounds(start, bounds.end_offset)
+
+    def was_in_log(self, stored: StoredChunk) -> bool | None:
+        """Return whether a chunk below the start was ever part of the log; None if that is no longer known."""
+        base = stored.header.base_offset
+        answer = None
+        for path in self._store.below(paths.starts(self.number), after=paths.start(self.number, base)):
+            data = self._store.get(path)
+            if data is None:
+                continue
+            trimmed = [ChunkId(*each) for each in documents.decode(data, path)["trimmed"]]
+            if stored.id in trimmed:
+                return True
+            if any(each.base_offset <= base for each in trimmed):
+                answer = False
+        return answer
+
+    def _chain_before(self, base_offset: int) -> list[ChunkId]:
+        """Return the readable chunks before one, newest first. Each id is from the chunk after it."""
+        chain: list[ChunkId] = []
+        # Trimming must also work past a damaged chunk.
+        with suppress(ChunkDamagedError):
+            chunk = self.chunk_at(base_offset)
+            while chunk and chunk.header.previous and len(chain) < _REMEMBERED:
+                chain.append(chunk.header.previous)
+                chunk = self.chunk_at(chain[-1].base_offset)
+                if chunk and chunk.id != chain[-1]:
+                    break
+        return chain
 
     def _footer_at(self, base_offset: int) -> tuple[StoredChunk, memoryview] | None:
         path = paths.chunk(self.number, base_offset)

@@ -1,11 +1,17 @@
-"""Registry: plans and completions as objects that are put once and kept until the job is forgotten."""
+"""Registry and load locks: entries of jobs as objects that are put once, and locks as numbered objects.
+
+A writer changes the locks by creating the object with the next number.
+"""
 
 import json
+import logging
+from dataclasses import asdict
 
+from spark_cas.core.errors import StorageError
+from spark_cas.core.load_locks import LoadLocks, load_locks_from_json
 from spark_cas.core.plan import Plan, input_entry
-from spark_cas.core.plan_json import recorded_plan
+from spark_cas.core.recorded_fields import recorded
 from spark_cas.log.objects import documents, paths
-from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.protocol import EntryKind
 
@@ -16,10 +22,17 @@ _PATHS = {
     "input": paths.input_list,
     "cancelled": paths.cancelled,
 }
+_KEPT_LOCKS = 16
+"""Number of newest objects with locks to keep. A writer that puts an older number may have reused a freed name, so
+its put fails."""
+
+_LOG = logging.getLogger("spark_cas")
+_reported: set[str] = set()
+"""Logs for which this process has logged that old locks remain."""
 
 
 class ObjectRegistry:
-    """Implement `spark_cas.log.protocol.Registry` in a store."""
+    """Implement `spark_cas.log.protocol.Registry` and `spark_cas.log.protocol.LockTable` in a store."""
 
     def __init__(self, store: RetryingStore) -> None:
         self._objects = store
@@ -29,7 +42,8 @@ class ObjectRegistry:
         return None if data is None else _text(data, kind, job)
 
     def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
-        return _text(put_once(self._objects, _PATHS[kind](job), documents.encode(json.loads(text))), kind, job)
+        stored = self._objects.put_once(_PATHS[kind](job), documents.encode(json.loads(text)))
+        return _text(stored, kind, job)
 
     def remove_cancelled(self, run: str) -> None:
         self._objects.delete([paths.cancelled(run)])
@@ -44,15 +58,43 @@ class ObjectRegistry:
         for partition in range(plan.partitions):
             closed = paths.closed(plan.job, plan.pinned_by, partition)
             self._objects.delete([closed, paths.job_hint(plan.job, partition)])
-        recorded = [paths.input_list(input_entry(plan.job, plan.input))] if plan.input else []
-        self._objects.delete([paths.completion(plan.job), *recorded])
+        inputs = [paths.input_list(input_entry(plan.job, plan.input))] if plan.input else []
+        self._objects.delete([paths.completion(plan.job), *inputs])
         # As soon as the plan is removed, a load may plan a job of this name, even if the reply was lost. `delete_if`
-        # reads the
-        # plan before each try, but the read and the delete are two steps. Therefore no load of that name may run
-        # while two processes forget the job.
+        # reads the plan before each try, but the read and the delete are two steps. Therefore no load of that name
+        # may run while two processes forget the job.
         self._objects.delete_if(
-            paths.plan(plan.job), lambda result: recorded_plan(_text(result, "plan", plan.job), plan.job) == plan
+            paths.plan(plan.job), lambda result: recorded(Plan, _text(result, "plan", plan.job), plan.job) == plan
         )
+
+    def load_locks(self) -> LoadLocks:
+        while True:
+            numbers = self._lock_numbers()
+            if not numbers:
+                return LoadLocks()
+            data = self._objects.get(paths.load_locks(numbers[-1]))
+            if data is not None:  # otherwise newer locks have replaced these since the listing
+                return load_locks_from_json(json.dumps(documents.decode(data, "the locks of the log")))
+
+    def put_load_locks(self, load_locks: LoadLocks) -> bool:
+        own = documents.encode(asdict(load_locks))
+        if self._objects.put_once(paths.load_locks(load_locks.number), own) != own:
+            return False
+        numbers = self._lock_numbers()
+        old = [each for each in numbers if each <= numbers[-1] - _KEPT_LOCKS]
+        try:
+            self._objects.delete([paths.load_locks(each) for each in old])
+        except StorageError as error:
+            # A load also works without the right to delete objects.
+            where = self._objects.at(paths.LOAD_LOCKS)
+            if where not in _reported:
+                _reported.add(where)
+                _LOG.warning("old locks stay in %s, and loads go on: %s", where, error.message)
+        return load_locks.number not in old
+
+    def _lock_numbers(self) -> list[int]:
+        result = map(paths.load_locks_number, self._objects.below(paths.LOAD_LOCKS))
+        return sorted(each for each in result if each is not None)
 
 
 def _text(data: bytes | memoryview, kind: EntryKind, job: str) -> str:

@@ -1,8 +1,8 @@
 """Retries of store requests while the store is down, busy or silent.
 
 Reads and listings are safe to retry. A delete is safe if no writer can put the same name again. Otherwise `delete_if`
-reads the object before each try. A put-if-absent is not retried, because its result is unknown until a read of the
-name. The caller of `create` handles that.
+reads the object before each try. `create` does not retry a put-if-absent, because its result is unknown until a read
+of the name. `put_once` reads it.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.put_reply import PutReply
-from spark_cas.log.deadline import Wait
+from spark_cas.log.deadline import Wait, within
 from spark_cas.log.objects.store import Store
-from spark_cas.log.objects.store_errors import NoServerError, NotNowError
+from spark_cas.log.objects.store_errors import NoServerError, NotNowError, require_readable
 from spark_cas.log.spec import LogSpec
 
 _T = TypeVar("_T")
@@ -38,6 +38,28 @@ class RetryingStore:
     def create(self, path: str, data: bytes | memoryview) -> PutReply:
         """Put an object once, without a retry. The caller evaluates the reply."""
         return self._store.create(path, data)
+
+    def put_once(self, path: str, data: bytes) -> bytes | memoryview:
+        """Put an object unless it exists, and return the stored bytes: those of the first writer.
+
+        Raises:
+            RecordTooLargeError: if readers would reject the object
+            StorageError: if the put did not succeed until the deadline and the object does not exist
+        """
+        require_readable(len(data), self.at(path))
+        doing = f"writing {self.at(path)}"
+        with within(self.patience_seconds):
+            wait = self.wait(doing)
+            while self.create(path, data) is not PutReply.CREATED:
+                result = self.get(path)
+                if result is not None:
+                    return result
+                if not wait.again("the store neither took it nor holds it"):
+                    raise StorageError(
+                        f"{doing}: the store neither took it nor holds it after {wait.waited:.0f} s. Check that the "
+                        f"store is well, then run the same job again."
+                    )
+        return data
 
     def overwrite(self, path: str, data: bytes) -> None:
         """Put an object once, without a retry. Used for hints, which may be lost."""

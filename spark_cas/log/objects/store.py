@@ -14,8 +14,7 @@ from obstore.store import ObjectStore as ObstoreStore
 
 from spark_cas.core.errors import OptionError
 from spark_cas.core.put_reply import PutReply
-from spark_cas.log.objects import local
-from spark_cas.log.objects.local_store import LocalStore
+from spark_cas.log.objects.local import LocalStore, check_root
 from spark_cas.log.objects.store_errors import NotNowError, plain, require_size
 from spark_cas.log.spec import LogSpec
 
@@ -81,7 +80,7 @@ def open_store(spec: LogSpec) -> "Store":
     """
     if spec.scheme == "file":
         root = Path(unquote(urlsplit(spec.url).path)).resolve()
-        local.check_root(root)
+        check_root(root)
         return LocalStore(root)
     if spec.scheme == "memory":
         memory = _memory_stores.setdefault(spec.url, MemoryStore())

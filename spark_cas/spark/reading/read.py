@@ -1,6 +1,6 @@
 """The batch reader: records between bounds that are pinned when the read is planned."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_cas.core.errors import TrimmedError, TruncatedError
-from spark_cas.core.newest import newest_of_keys
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.log.backend import Backend
@@ -24,6 +23,13 @@ from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.selected_logs import LogStates, SelectedLogs, bounds_in
 from spark_cas.spark.versions import arrow_schema
 from spark_cas.spark.worker import planned_log
+
+_MOST_BYTES = 32 * 1024 * 1024
+_EMPTY_BYTES = 2048
+"""Estimated bytes of a batch without its rows, which matter if each batch has one record."""
+_BATCH_ROWS = 20_000
+_WORTH_SHARE = 0.8
+"""Comparing a record costs about as much as moving a fifth of a record."""
 
 
 @dataclass(frozen=True)
@@ -113,3 +119,51 @@ def _truncated(at: TopicPartition, offsets: OffsetRange, bounds: Bounds) -> Trun
         f"{at} ends at {bounds.end_offset}, but the read was planned up to offset {offsets.end_offset}: the log lost "
         f"records. Find the cause, then read or bootstrap again. A stream needs a new checkpoint."
     )
+
+
+def newest_of_keys(batches: Iterable[pa.RecordBatch], most_bytes: int = _MOST_BYTES) -> Iterator[pa.RecordBatch]:
+    """Yield the newest record of each key, and possibly older ones, in offset order.
+
+    A state needs only the newest record of each key, so dropping other records early saves transfer. The memory does
+    not grow with the number of keys, because the function compares a limited number of bytes at a time.
+
+    If a comparison drops few records, the function yields the remaining batches unchanged. This happens if keys have
+    few records, or if records of one key are far apart.
+
+    Args:
+        batches: Records of one partition in offset order, with a column ``key``. A null key counts as one key.
+        most_bytes: The size at which records are compared, in bytes. The peak memory is up to three times this.
+    """
+    remaining = iter(batches)
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in remaining:
+        held.append(batch)
+        held_bytes += batch.nbytes + _EMPTY_BYTES
+        if held_bytes < most_bytes:
+            continue
+        compared = _rows_in(held)
+        held = _newest(held)
+        held_bytes = sum(each.nbytes for each in held)
+        if held_bytes > most_bytes // 2:
+            yield from held
+            few = _rows_in(held) < _WORTH_SHARE * compared
+            held, held_bytes = [], 0
+            if not few:
+                break
+    if held:
+        yield from _newest(held)
+    yield from remaining
+
+
+def _rows_in(batches: list[pa.RecordBatch]) -> int:
+    return sum(each.num_rows for each in batches)
+
+
+def _newest(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    table = pa.Table.from_batches(batches)
+    numbers = table.column("key").combine_chunks().dictionary_encode("encode").indices.to_numpy()
+    newest = np.zeros(numbers.max(initial=-1) + 1, np.int64)
+    newest[numbers] = np.arange(len(numbers))  # numpy keeps the last value of a repeated index
+    left: list[pa.RecordBatch] = table.take(np.sort(newest)).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
+    return left

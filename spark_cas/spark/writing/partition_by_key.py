@@ -7,8 +7,8 @@ import pyarrow as pa
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, IntegerType, TimestampType
 
-from spark_cas.core.columns import NULL_LENGTH, NULL_TIMESTAMP
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, partition_of
+from spark_cas.core.records import NULL_LENGTH, NULL_TIMESTAMP
 from spark_cas.spark.accelerators.freezing import freeze_loaded_modules
 from spark_cas.spark.accelerators.jvm_hash import JvmHash
 from spark_cas.spark.accelerators.quick_ack import Acknowledged

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from spark_cas.core.append_totals import Tally
 from spark_cas.core.errors import (
     ConditionalLogError,
     ConflictError,
@@ -21,11 +20,11 @@ from spark_cas.core.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from spark_cas.core.outcome import Tally
 from spark_cas.core.plan import Completion, PartitionResult
-from spark_cas.core.plan_json import to_json
-from spark_cas.core.rejection import Rejection
+from spark_cas.core.recorded_fields import to_json
 from spark_cas.log import timing
-from spark_cas.log.load.cancelling import RunCancelledError, TaskRun
+from spark_cas.log.load.cancelling import Rejection, RunCancelledError, TaskRun
 from spark_cas.options import report_file
 from spark_cas.spark.writing.verify import Hashed
 

@@ -3,9 +3,8 @@
 from contextlib import suppress
 
 from spark_cas.core.errors import ConditionalLogError, LogNotSharedError
-from spark_cas.core.rejection import Rejection
 from spark_cas.log import timing
-from spark_cas.log.load.cancelling import cancel_run
+from spark_cas.log.load.cancelling import Rejection, cancel_run
 from spark_cas.log.open import AnySpec, with_short_timeout
 from spark_cas.spark.worker import planned_log
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_cas import route
-from spark_cas.core.plan_json import completion_from_json
+from spark_cas.core.plan import Completion
+from spark_cas.core.recorded_fields import from_json
 from spark_cas.log.backend import Backend
 from tests.chaos.loading import Told
 from tests.chaos.spark.session import FAILURES, start_session, told_by, writing
@@ -101,7 +102,7 @@ class Loader(Writer):
             write.options(**options, report=str(self._report)).save()
         except FAILURES as error:
             return told_by(error, self._spark)
-        done = completion_from_json(self._report.read_text())
+        done = from_json(Completion, self._report.read_text())
         each = [result.progress for result in done.partitions]
         return OK, {"ranges": {str(it.partition): [it.base_offset, it.end_offset] for it in each}}
 

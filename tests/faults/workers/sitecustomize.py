@@ -30,7 +30,7 @@ class _Failpoints:
 
     def wrap_puts(self, module):
         """Add failpoints before a put, between its staging and linking, and after it."""
-        create, link = module.LocalFolder.create, os.link
+        create, link = module.LocalStore.create, os.link
 
         def create_at_failpoints(store, path, data):
             self._path = path
@@ -43,7 +43,7 @@ class _Failpoints:
             self.reach("staged")
             link(*arguments, **options)
 
-        module.LocalFolder.create, os.link = create_at_failpoints, link_at_failpoint
+        module.LocalStore.create, os.link = create_at_failpoints, link_at_failpoint
 
     def wrap_source(self, module):
         """Add failpoints after each result of a stream's source, and after each batch of records in a task."""

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_cas.core.columns import headers_of, nulls_of
+from spark_cas.core.records import headers_of, nulls_of
 from spark_cas.log.kafka.accelerators import librdkafka as c
 
 _MESSAGE = np.dtype(c.Message)

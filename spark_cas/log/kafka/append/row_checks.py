@@ -10,8 +10,7 @@ from confluent_kafka import TopicPartition
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import Fields, RecordTooLargeError, SchemaError
-from spark_cas.core.readable import row_name
-from spark_cas.core.records import record_sizes
+from spark_cas.core.records import record_sizes, row_name
 from spark_cas.log import clock
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec

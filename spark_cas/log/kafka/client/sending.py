@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaException, TopicPartition
 
-from spark_cas.core.columns import lengths_of
 from spark_cas.core.errors import SchemaError
+from spark_cas.core.records import lengths_of
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.configuration import REQUEST_RECORDS
 from spark_cas.log.kafka.client.delivery import await_delivery

@@ -7,8 +7,7 @@ from confluent_kafka import TopicPartition
 
 from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Progress
-from spark_cas.core.plan_json import progress_from_json, to_json
-from spark_cas.core.recorded_fields import INVALID_FIELDS
+from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields, to_json
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.members import Members
 from spark_cas.log.kafka.registry.group_metadata import MAX_METADATA_BYTES, GroupMetadata
@@ -82,7 +81,7 @@ def _decode(metadata: str | None, at: TopicPartition, log_id: str) -> Progress |
             )
         if fields["log_id"] != log_id:
             return None
-        return progress_from_json(json.dumps(fields["progress"]))
+        return from_fields(Progress, fields["progress"])
     except INVALID_FIELDS:
         raise FormatError(
             f"the ledger of the job has an entry for partition {at.partition} of topic {at.topic} that spark_cas did "

@@ -20,8 +20,7 @@ from confluent_kafka import TopicPartition
 
 from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import MOST_PARTITIONS, Completion, Plan, input_entry
-from spark_cas.core.plan_json import recorded_completion, recorded_plan
-from spark_cas.core.recorded_fields import INVALID_FIELDS
+from spark_cas.core.recorded_fields import INVALID_FIELDS, recorded
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.registry.compacted_map import Entries, kind_of, records_of, refreshed
 from spark_cas.log.kafka.registry.fence_and_add import fence
@@ -188,7 +187,7 @@ class KafkaRegistry:
 
     def forget(self, plan: Plan) -> None:
         job, text = plan.job, self.entry("completion", plan.job)
-        done = None if text is None else recorded_completion(text, job)
+        done = None if text is None else recorded(Completion, text, job)
         own = [each for each in range(plan.partitions) if _may_hold_own_id(plan, done, each)]
         ids = [id_of_partition(self._spec, each, job) for each in own]
         fence(self._spec, [*ids, id_of_atomic_load(self._spec, job)] if plan.whole else ids)
@@ -228,18 +227,18 @@ class KafkaRegistry:
         for entries in self._registry.all_jobs():
             for job in [key.removeprefix(plans) for key in entries.held if key.startswith(plans)]:
                 text = entries.text(self._key("plan", job))
-                plan = None if text is None else recorded_plan(text, job)
+                plan = None if text is None else recorded(Plan, text, job)
                 if plan and plan.whole and plan.log_id == log_id:
                     result[job] = self._key("completion", job) in entries.held
         return result
 
     def _has_own_id(self, entries: Entries, job: str, log_id: str, partition: int) -> bool:
         text = entries.text(self._key("plan", job))
-        plan = None if text is None else recorded_plan(text, job)
+        plan = None if text is None else recorded(Plan, text, job)
         if plan is None or plan.log_id != log_id or partition >= plan.partitions:
             return False
         done = entries.text(self._key("completion", job))
-        return _may_hold_own_id(plan, None if done is None else recorded_completion(done, job), partition)
+        return _may_hold_own_id(plan, None if done is None else recorded(Completion, done, job), partition)
 
     def _key(self, kind: EntryKind, job: str) -> str:
         return f"{self._topic}/{kind}/{job}"

@@ -17,7 +17,7 @@ from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import Layout, Plan
-from spark_cas.core.recorded_fields import INVALID_FIELDS, require_types
+from spark_cas.core.recorded_fields import INVALID_FIELDS, from_json
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import confirmed
 from spark_cas.log.kafka.client.error_text import NotPermittedError
@@ -199,15 +199,14 @@ def _json(value: Intent | Expansion) -> str:
 
 def _intent(value: str) -> Intent:
     try:
-        return require_types(Intent(**json.loads(value)))
+        return from_json(Intent, value)
     except INVALID_FIELDS:
         raise _foreign() from None
 
 
 def _expansion(value: str) -> Expansion:
     try:
-        fields = json.loads(value)
-        return require_types(Expansion(**{**fields, "thresholds": tuple(fields["thresholds"])}))
+        return from_json(Expansion, value)
     except INVALID_FIELDS:
         raise _foreign() from None
 

@@ -11,7 +11,8 @@ import zlib
 from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.errors import FormatError, StorageError, UndecidedError
-from spark_cas.core.load_locks import LoadLocks, load_locks_from_json, load_locks_to_json
+from spark_cas.core.load_locks import LoadLocks, load_locks_from_json
+from spark_cas.core.recorded_fields import to_json
 from spark_cas.log.deadline import Wait, within
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import STUMBLED, Meaning, meaning_of, passes, reason_of
@@ -78,7 +79,7 @@ class KafkaLockTable:
 
 
 def _encode(locks: LoadLocks) -> str:
-    text = base64.b64encode(zlib.compress(load_locks_to_json(locks).encode())).decode()
+    text = base64.b64encode(zlib.compress(to_json(locks).encode())).decode()
     if len(text) > MAX_METADATA_BYTES:
         raise StorageError(
             f"{_DOING}: {len(locks.held)} loads with long names write to the log at once, and brokers keep no more "
