@@ -31,7 +31,7 @@ from spark_cas.core.plan import Layout
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import within
-from spark_cas.log.load.append_once_atomic import append_whole
+from spark_cas.log.load.append_once import append_whole
 
 
 class Transactions:

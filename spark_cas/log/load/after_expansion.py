@@ -18,8 +18,7 @@ from spark_cas.log.backend import Backend
 def plan_now(log: Backend, job: str) -> Plan | None:
     """Return the current plan of a load, which has another name after an expansion; None if the load has no plan.
 
-    Raises:
-        JobMismatchError: As in `newest_plan`.
+    Raises as `newest_plan`.
     """
     first = log.plan(job)
     return None if first is None else newest_plan(log, first)
@@ -33,8 +32,11 @@ def newest_plan(log: Backend, first: Plan) -> Plan:
     """
     newest = first
     for expansion in log.layouts().expansions:
-        if expansion.epoch > first.layout_epoch:
-            newest = _remaining(log, first.job, expansion.epoch) or newest
+        name = _name_at(first.job, expansion.epoch)
+        plan = log.plan(name) if expansion.epoch > first.layout_epoch and len(name) <= LONGEST_NAME else None
+        if plan is not None:
+            require_remaining_of(first.job, plan)
+            newest = plan
     return newest
 
 
@@ -61,12 +63,7 @@ def plan_of_remaining(log: Backend, layout: Layout, newest: Plan, job: str, earl
     An earlier partition is expected at the offset at which the earlier plan ended. An added partition is expected at
     offset 0, unless the earlier plan had no expected offsets.
 
-    Args:
-        log: The log.
-        layout: The current layout of the log.
-        newest: The newest plan of the load.
-        job: The name of the load.
-        earlier: The rows that `route` removed from the input.
+    ``newest`` is the newest plan of the load, and ``earlier`` the rows that `route` removed from the input.
 
     Raises:
         LayoutChangedError: The load cannot resume, or not with this input.
@@ -102,14 +99,6 @@ def plan_of_remaining(log: Backend, layout: Layout, newest: Plan, job: str, earl
         input=newest.input,
         partitioner=newest.partitioner,
     )
-
-
-def _remaining(log: Backend, job: str, epoch: int) -> Plan | None:
-    name = _name_at(job, epoch)
-    plan = log.plan(name) if len(name) <= LONGEST_NAME else None
-    if plan is not None:
-        require_remaining_of(job, plan)
-    return plan
 
 
 def require_remaining_of(job: str, plan: Plan) -> None:

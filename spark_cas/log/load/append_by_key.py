@@ -1,52 +1,53 @@
-"""Appends with conditions by key, on the conditional append of any backend.
+"""The appends of one writer to a partition. Conditions by key are built on the conditional append of any backend.
 
-The writer reads the records from the lowest expected offset to the end, and appends the chunk exactly at that end. If
-another writer appends in between, the append fails with a Conflict. The writer then checks the new records and
-retries.
+By key, the writer reads the records from the lowest expected offset to the end, and appends the chunk exactly at that
+end. If another writer appends in between, the append fails with a Conflict. The writer then checks the new records
+and retries.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+
+import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import TrimmedError
-from spark_cas.core.offsets import Bounds
+from spark_cas.core.offsets import Bounds, OffsetRange, outside
 from spark_cas.core.outcome import Appended, Conflict, Fenced, KeyConflict, Outcome, Truncated
 from spark_cas.core.refusal import not_appended
 from spark_cas.core.row_claims import KeyClaims
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import rival_tries
-from spark_cas.log.load.tail import Tail
+from spark_cas.log.protocol import Log
 from spark_cas.log.tombstones import unproven_below
 
+_MOST_BYTES = 16 * 1024 * 1024
+"""The maximum size of the cached keys, in bytes. Above it, each chunk reads the records again."""
 
-class KeyedAppends:
-    """The appends by key of one writer to one partition, which share a cache of the records read."""
+
+class PartitionAppends:
+    """The appends of one writer to one partition. By key, they share a cache of the records read."""
 
     def __init__(self, log: Backend, partition: int) -> None:
         self._log = log
         self._partition = partition
-        self._tail = Tail(log, partition)
+        self._tail = _Tail(log, partition)
 
     def append(self, claim: Claim, chunk: Chunk) -> tuple[Outcome, Claim]:
-        """Append a chunk with expected offsets for the keys of its rows, or leave none of it visible.
+        """Append a chunk, or leave none of it visible. Return the outcome, and the claim for the next append.
 
-        The expected offset of a row matches if no other job's record of its key is at or above it. Records of other
-        keys never cause a rejection.
-
-        Args:
-            claim: The claim of the partition.
-            chunk: The chunk to append.
-
-        Returns:
-            The outcome, and the claim for the next append. The outcome is KeyConflict with the first row that does
-                not match. It is Fenced if another writer of the same job may have appended that record.
+        By key, the expected offset of a row matches if no other job's record of its key is at or above it. Records of
+        other keys never cause a rejection. The outcome is KeyConflict with the first row that does not match. It is
+        Fenced if another writer of the same job may have appended that record.
 
         Raises:
             StorageError: Other writers appended first in each of the attempts of `rival_tries`. No row is visible.
             ConditionalLogError: The errors of reads and appends.
         """
+        if not claim.plan.by_key or chunk.records.num_rows == 0:
+            return self._log.append(claim, chunk), claim
         read = _TailRead(self._log, self._tail, claim, chunk)
         cause = "other writers were faster each time, though with other keys"
         conflicts = 0
@@ -86,7 +87,7 @@ class KeyedAppends:
 class _TailRead:
     """The check of one chunk against the records at the end of the partition."""
 
-    def __init__(self, log: Backend, tail: Tail, claim: Claim, chunk: Chunk) -> None:
+    def __init__(self, log: Backend, tail: "_Tail", claim: Claim, chunk: Chunk) -> None:
         self._log = log
         self._tail = tail
         self._claim = claim
@@ -129,3 +130,65 @@ class _TailRead:
         now_ms = clock.now_ms()
         pinned_end = plan.end_offsets[at]
         return unproven_below(self._log, at, end, now_ms, pinned_at_ms=plan.pinned_at_ms, pinned_end=pinned_end)
+
+
+class _Tail:
+    """A cache of the keys of other writers' records, from the lowest requested offset to an end that increases.
+
+    It reads each record once while the cache is small.
+    """
+
+    def __init__(self, log: Log, partition: int) -> None:
+        self._log = log
+        self._partition = partition
+        self._kept: list[tuple[int, pa.Array]] = []
+        self._known: OffsetRange | None = None
+        self._others_end = 0
+        self.end_offset = 0
+        """The end of the offsets read so far."""
+        self.trimmed_below = 0
+        """The log may have trimmed records below this offset before this object read them."""
+
+    def free_since(self, offset: int) -> bool:
+        """Return whether other writers have no record from an offset to the end read so far."""
+        return self._known is not None and self._known.base_offset <= offset and self._others_end <= offset
+
+    def others(self, since: int, bounds: Bounds, own: Sequence[tuple[int, int]]) -> Iterator[tuple[int, pa.Array]]:
+        """Yield the keys of other writers' records from an offset to the end, as (first offset, keys).
+
+        The result may also contain records before that offset. The ranges in ``own``, of the job's own records, are
+        skipped.
+
+        Raises:
+            TrimmedError: The log trimmed records after the caller read ``bounds``; retry with new bounds.
+            ValueError: The range is not within the current bounds any more; retry with new bounds.
+        """
+        if sum(keys.nbytes for _, keys in self._kept) > _MOST_BYTES:
+            self._kept, self._known = [], None
+        yield from list(self._kept)
+        for unseen in self._unseen(since, bounds.end_offset):
+            if unseen.base_offset < bounds.start_offset:
+                self.trimmed_below = max(self.trimmed_below, min(unseen.end_offset, bounds.start_offset))
+            there = unseen.intersect(bounds.range)
+            for piece in outside(there, own) if there else ():
+                yield from self._read(piece)
+            # The range is adjacent to the known one.
+            known = self._known or unseen
+            self._known = OffsetRange(
+                min(known.base_offset, unseen.base_offset), max(known.end_offset, unseen.end_offset)
+            )
+        self.end_offset = bounds.end_offset
+
+    def _unseen(self, since: int, end_offset: int) -> list[OffsetRange]:
+        """Return the ranges that are not read yet, from ``since`` to the end."""
+        if self._known is None:
+            return [OffsetRange(min(since, end_offset), end_offset)]
+        before = [OffsetRange(since, self._known.base_offset)] if since < self._known.base_offset else []
+        return [*before, OffsetRange(self._known.end_offset, max(end_offset, self._known.end_offset))]
+
+    def _read(self, piece: OffsetRange) -> Iterator[tuple[int, pa.Array]]:
+        for base, records in self._log.read(self._partition, piece, ("key",)):
+            keys = records.column("key")
+            self._kept.append((base, keys))
+            self._others_end = max(self._others_end, base + len(keys))
+            yield base, keys

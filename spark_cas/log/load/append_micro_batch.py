@@ -4,7 +4,6 @@ A stream is a job that never completes. Its ledger entry in a partition describe
 batch resumes after the rows in that entry, or is only verified.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -19,7 +18,6 @@ from spark_cas.core.errors import (
     ConditionalLogError,
     InputChangedError,
     OptionError,
-    StorageError,
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import (
@@ -37,14 +35,13 @@ from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BatchProgress, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import error_of, raise_for_outcome
-from spark_cas.log import clock, timing
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
-from spark_cas.log.deadline import within
 from spark_cas.log.load.append_rows import refuse_unknown_partition
 from spark_cas.log.load.atomic_load import abort_group, aborted, decide_group, is_committed
 from spark_cas.log.load.attempts import FENCED_RETRY_WAIT_SECONDS, await_other, refuse_second_task
 from spark_cas.log.load.cancelling import TaskRun
-from spark_cas.log.load.planning import pin_plan
+from spark_cas.log.load.planning import ledger_in_time, pin_plan
 
 
 def begin_stream(
@@ -60,19 +57,9 @@ def begin_stream(
     """Return the plan of a stream, as `pin_plan` does; the first run also marks the ledger.
 
     The mark is an entry without rows in one partition. Without expected offsets, only the ledger shows whether a row
-    was appended. While the mark exists, no later entry can have expired (`forgot_none`).
+    was appended. While the mark exists, no later entry can have expired (`forgot_none`). ``partition`` gets the mark.
 
-    Args:
-        log: The log.
-        job: The name of the stream.
-        wanted: The expected offsets.
-        partition: The partition for the mark.
-        whole: Whether each micro-batch is atomic.
-        placement: As in `pin_plan`.
-        first: As in `pin_plan`.
-
-    Raises:
-        ConditionalLogError: The errors of `pin_plan` and of a rejected append.
+    Raises the errors of `pin_plan` and of a rejected append.
     """
     plan = pin_plan(log, job, wanted, stream=True, whole=whole, placement=placement, first=first)
     if not plan.rejoined and not plan.checked:
@@ -89,30 +76,12 @@ def ledger_before(log: Backend, plan: Plan) -> tuple[Progress, ...]:
 
     The result is empty for a new stream, for atomic batches, and if the store or brokers do not answer in time. A new
     stream has no entries. An atomic batch becomes visible in no partition if one rejects it. If the log needs one
-    request per partition, the result has only the entries read within `Timing.best_effort`.
-
-    Raises:
-        LogNotFoundError: The log does not exist.
-        ChunkDamagedError: A chunk is corrupt.
-        FormatError: The log has another format.
+    request per partition, the result has only the entries read within `Timing.best_effort`. Raises LogNotFoundError,
+    ChunkDamagedError, FormatError.
     """
     if plan.whole or not plan.rejoined:
         return ()
-    try:
-        with within(timing.current().best_effort):
-            result = [each for at in _read_ranges(log, plan.partitions) for each in log.progress_of(at, plan.job)]
-    except StorageError:
-        return ()
-    return tuple(each for each in result if each is not None)
-
-
-def _read_ranges(log: Backend, partitions: int) -> Iterator[range]:
-    """Yield the partitions of each request, until the time limit."""
-    ends = time.monotonic() + timing.current().best_effort
-    each = partitions if log.ledger_at_once else 1
-    for at in range(0, partitions, each):
-        if time.monotonic() < ends:
-            yield range(at, at + each)
+    return tuple(each for each in ledger_in_time(log, plan) if each is not None)
 
 
 def load_batch(
@@ -191,16 +160,7 @@ def load_batch(
 def complete_batch(log: Backend, plan: Plan, batch: Batch, results: Sequence[PartitionResult]) -> None:
     """Complete a batch after all of its tasks have ended; an atomic batch becomes visible.
 
-    Args:
-        log: The log.
-        plan: The plan of the stream.
-        batch: The micro-batch.
-        results: The results of all tasks.
-
-    Raises:
-        InputChangedError: A partition holds rows of the batch that no task had.
-        CheckpointMismatchError: A partition holds rows of a later batch.
-        FencedError: Another process aborted the batch.
+    Raises the errors of `require_no_other_rows`, and FencedError if another process aborted the batch.
     """
     require_no_other_rows(log, plan.job, batch, results, whole=plan.whole)
     if plan.group:
@@ -223,14 +183,7 @@ def require_no_other_rows(
 
     A killed attempt may have put a row into a partition that gets none now, because this attempt put the row into
     another partition. The ledger entries of the partitions with rows cannot show this. Unless the batch is atomic,
-    this check completes it.
-
-    Args:
-        log: The log.
-        job: The name of the stream.
-        batch: The micro-batch.
-        results: The results of all tasks.
-        whole: Whether the batch is atomic.
+    this check completes it. ``results`` are those of all tasks, and an atomic batch is ``whole``.
 
     Raises:
         InputChangedError: A partition holds rows of the batch that no task had.

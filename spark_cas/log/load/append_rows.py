@@ -27,7 +27,7 @@ from spark_cas.core.refusal import error_of
 from spark_cas.core.row_claims import COLUMN, NO_CHECK, check_claim_values, check_keys, check_rising, split_claims
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.append_by_key import KeyedAppends
+from spark_cas.log.load.append_by_key import PartitionAppends
 from spark_cas.log.load.attempts import FENCED_RETRY_WAIT_SECONDS, await_other, refuse_second_task
 from spark_cas.log.load.cancelling import TaskRun
 
@@ -117,12 +117,8 @@ def fill(
 ) -> dict[int, _Filling]:
     """Pass the rows of one task to a buffer per partition, and return the buffers.
 
-    If all buffers together exceed a few full chunks, the function flushes the largest.
-
-    Args:
-        batches: The rows, as (partition, rows).
-        begin: Returns the buffer of a partition.
-        max_bytes: The size limit of a chunk, in bytes.
+    If all buffers together exceed a few full chunks of ``max_bytes``, the function flushes the largest. ``begin``
+    returns the buffer of a partition.
     """
     loads: dict[int, _Filling] = {}
     for partition, records in batches:
@@ -174,7 +170,7 @@ class _PartitionLoad:
         self._appends = NO_TOTALS
         self._fenced: Fenced | None = None
         self._claim: Claim | None = None
-        self._keyed = KeyedAppends(log, partition)
+        self._partition_appends = PartitionAppends(log, partition)
         self._resumed_rows = 0
 
     @property
@@ -225,10 +221,10 @@ class _PartitionLoad:
         It is a MissingRowsError if the input may have been cut off.
         """
         if self._digest.rows < self._resumed_rows:
-            error = self._input_changed(
-                f"{self._resumed_rows} of its rows are in the log, but the input now has only {self._digest.rows}"
+            raise self._input_changed(
+                f"{self._resumed_rows} of its rows are in the log, but the input now has only {self._digest.rows}",
+                or_cut_off=not self._has_end,
             )
-            raise error if self._has_end else MissingRowsError(error.message, **error.fields)
 
     def finish(self, fenced_retry_wait_seconds: float) -> PartitionResult:
         """Append the last rows after the end of the input, or close the job in this partition."""
@@ -310,10 +306,7 @@ class _PartitionLoad:
             claims=claims,
         )
         self._run.check(self._log)
-        if self._plan.by_key and chunk.records.num_rows > 0:
-            outcome, claim = self._keyed.append(claim, chunk)
-        else:
-            outcome = self._log.append(claim, chunk)
+        outcome, claim = self._partition_appends.append(claim, chunk)
         match outcome:
             case Appended():
                 self._resolved += outcome.resolved
@@ -338,8 +331,8 @@ class _PartitionLoad:
             known=self._known,
         )
         if (progress.rows, progress.digest) != (self._digest.rows, self._digest.hexdigest()):
-            error = self._input_changed("another attempt of it completed with other rows than this one has")
-            raise error if self._has_end else MissingRowsError(error.message, **error.fields)
+            result = "another attempt of it completed with other rows than this one has"
+            raise self._input_changed(result, or_cut_off=not self._has_end)
         return progress
 
     def _known(self, progress: Progress | None) -> None:
@@ -356,8 +349,8 @@ class _PartitionLoad:
             job=self._plan.display_name,
         )
 
-    def _input_changed(self, result: str) -> InputChangedError:
-        return InputChangedError(
+    def _input_changed(self, result: str, *, or_cut_off: bool = False) -> InputChangedError:
+        return (MissingRowsError if or_cut_off else InputChangedError)(
             f"partition {self._partition}: job {self._plan.display_name!r} was begun with other input: {result}. "
             f"Nothing more was appended to this partition. Run it with the same rows in the same order "
             f"(spark_cas.route sorts them fully; save input first if each run computes it differently). If the input "

@@ -36,14 +36,7 @@ def load_blind(
     The task appends each chunk when it is full. The progress counts the rows of this call and has no job. The range
     from ``base_offset`` to ``end_offset`` may include records of other writers.
 
-    Args:
-        log: The log.
-        layout: The layout of the log.
-        batches: The rows, as (partition, rows in `RECORDS`).
-        task: The name of the task.
-        limits: The limits of a chunk.
-        guarantee: The guarantee of the appends: `spark_cas.core.guarantee`.
-        run: Counts the appended rows, and stops the task if another task cancelled the run.
+    ``run`` counts the appended rows, and stops the task if another task cancelled the run.
 
     Raises:
         NotRoutedError: A row is for a partition that the log does not have.

@@ -34,11 +34,7 @@ def refuse_by_key(plan: Plan) -> None:
 def with_group(log: Backend, plan: Plan, batch_id: int | None = None) -> Plan:
     """Return the plan of a run with its commit group; unchanged if the run is not atomic.
 
-    A stream has one group per batch, and no group without a ``batch_id``.
-
-    Raises:
-        StorageError: The outcome of a group cannot be read.
-        FormatError: The recorded outcome has an unknown format.
+    A stream has one group per batch, and no group without a ``batch_id``. Raises StorageError, FormatError.
     """
     if not plan.whole or plan.stream != (batch_id is not None):
         return plan
@@ -51,20 +47,13 @@ def with_group(log: Backend, plan: Plan, batch_id: int | None = None) -> Plan:
 def decide_group(log: Backend, plan: Plan, results: Sequence[PartitionResult]) -> None:
     """Make all rows of a run visible atomically, if the named partitions without rows match at that moment.
 
-    A stream has no expected offsets in partitions without rows. The function is idempotent.
-
-    Args:
-        log: The log.
-        plan: The plan of the run.
-        results: The results of all partitions with rows.
+    A stream has no expected offsets in partitions without rows. The function is idempotent. ``results`` are those of
+    all partitions with rows.
 
     Raises:
         ConflictError: A named partition has records at or after its expected offset.
         TruncatedError: A named partition ends before its expected offset.
-        FencedError: Another process aborted the group. No row of it ever becomes visible.
-        InputChangedError: Another run committed other rows.
-        StorageError: The log cannot be reached.
-        FormatError: The recorded outcome has an unknown format.
+        ConditionalLogError: The errors of `commit_group`.
     """
     if not plan.stream and not is_committed(log, plan):
         loaded = {each.progress.partition for each in results}
@@ -75,12 +64,7 @@ def decide_group(log: Backend, plan: Plan, results: Sequence[PartitionResult]) -
 
 
 def is_committed(log: Backend, plan: Plan) -> bool:
-    """Return whether all rows of a run are visible.
-
-    Raises:
-        StorageError: The outcome cannot be read.
-        FormatError: The recorded outcome has an unknown format.
-    """
+    """Return whether all rows of a run are visible. Raises StorageError, FormatError."""
     outcome = _outcome(log, plan.group) if plan.group else None
     return outcome is not None and outcome.committed
 
@@ -88,24 +72,18 @@ def is_committed(log: Backend, plan: Plan) -> bool:
 def hold_named(log: Backend, plan: Plan, without_rows: Collection[int]) -> None:
     """Keep the end offset of each named partition without rows until the group is committed or aborted.
 
-    Raises:
-        ConflictError: A partition has records at or after its expected offset.
-        TruncatedError: A partition ends before its expected offset.
-        ConditionalLogError: The errors of claims and appends.
+    Raises the errors of claims and appends.
     """
+    # A chunk without records keeps the end offset of a partition.
+    empty, digest = RECORDS.empty_table(), RunningDigest().hexdigest()
+    placeholder = Chunk(empty, 0, digest, complete=False, task=plan.job, time_ms=clock.now_ms())
     for partition in plan.named:
         claim = log.claim(partition, plan) if partition in without_rows else None
         if isinstance(claim, Claim) and claim.expected_offset is None:
             continue
-        outcome = log.append(claim, _placeholder(plan)) if isinstance(claim, Claim) else claim
+        outcome = log.append(claim, placeholder) if isinstance(claim, Claim) else claim
         if outcome is not None:
             raise_for_outcome(outcome, partition)
-
-
-def _placeholder(plan: Plan) -> Chunk:
-    """Return a chunk without records that keeps the end offset of a partition."""
-    nothing = RECORDS.empty_table()
-    return Chunk(nothing, 0, RunningDigest().hexdigest(), complete=False, task=plan.job, time_ms=clock.now_ms())
 
 
 def commit_group(log: Backend, plan: Plan, results: Iterable[PartitionResult]) -> None:
@@ -146,9 +124,7 @@ def _reported(plan: Plan) -> str:
 def abort_group(log: Backend, plan: Plan) -> None:
     """Abort the group of a run, or the group in which a run would resume, unless it is committed.
 
-    Raises:
-        StorageError: The outcome cannot be recorded.
-        FormatError: The recorded outcome has an unknown format.
+    Raises StorageError, FormatError.
     """
     group = plan.group or with_group(log, plan).group
     if group:
@@ -156,24 +132,14 @@ def abort_group(log: Backend, plan: Plan) -> None:
 
 
 def abort_left(log: Backend, job: str) -> None:
-    """Abort the open commit group of an earlier run of a job.
-
-    Raises:
-        StorageError: The outcome cannot be recorded.
-        FormatError: A record in the registry has an unknown format.
-    """
+    """Abort the open commit group of an earlier run of a job. Raises StorageError, FormatError."""
     plan = plan_now(log, job)
     if plan is not None:
         abort_group(log, plan)
 
 
 def undecided_progress(log: Backend, plan: Plan) -> tuple[Progress, ...]:
-    """Return the ledger entries of a load whose commit group is open; empty if it has none.
-
-    Raises:
-        StorageError: The ledger cannot be read.
-        FormatError: A record has an unknown format.
-    """
+    """Return the ledger entries of a load whose commit group is open; empty if it has none."""
     group = with_group(log, plan).group
     if not group or _outcome(log, group) is not None:
         return ()

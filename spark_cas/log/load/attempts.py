@@ -35,12 +35,7 @@ def rival_tries() -> Iterator[int]:
 def refuse_second_task(partition: int, own: str, other: str | None) -> None:
     """Raise NotRoutedError if two tasks of one run have rows of the same partition.
 
-    The log cannot preserve the row order across tasks.
-
-    Args:
-        partition: The partition.
-        own: The name of this task, ``run/number``.
-        other: The name of the other task; None if it is not known.
+    The log cannot preserve the row order across tasks. The name of a task is ``run/number``.
     """
     run = own.rpartition("/")[0]
     if other and other != own and other.rpartition("/")[0] == run:
@@ -65,13 +60,9 @@ def await_other(
     """Wait for the writer that fenced this one, and return the job's ledger entry.
 
     Args:
-        log: The log.
-        claim: The fenced claim.
-        fenced: The outcome that reported the fencing.
         done: Returns whether a ledger entry ends the wait.
         missing: Returns whether rows have to be appended after a ledger entry. If a record of another job is at their
             offset, no writer can append them, and the wait ends.
-        wait_seconds: The maximum time without progress, in seconds.
         known: Called with each ledger entry; its errors end the wait.
 
     Raises:

@@ -79,13 +79,10 @@ class TaskRun:
     """The state of a run in one attempt of a task: whether it is cancelled, and the rows it has appended."""
 
     def __init__(self, name: str = "", began_ms: int = 0, rows_before: Sequence[int] | None = ()) -> None:
-        """Start with no rows.
+        """Start with no rows. A run without a name is never cancelled.
 
-        Args:
-            name: The name of the run; a run without a name is never cancelled.
-            began_ms: The time of the plan, in milliseconds since 1970.
-            rows_before: The rows of the job in each partition before the run; empty if there were none, None if not
-                known.
+        ``began_ms`` is the time of the plan, in milliseconds since 1970. ``rows_before`` are the rows of the job in
+        each partition before the run; empty if there were none, None if not known.
         """
         self._name = name
         self._began_ms = began_ms
@@ -154,12 +151,7 @@ def rows_since(progress: Progress, rows_before: Sequence[int] | None) -> int | N
 
 
 def cancel_run(log: Registry, run: str, rejection: Rejection) -> None:
-    """Record that a run is cancelled, unless it is already.
-
-    Raises:
-        StorageError: The log cannot be reached.
-        FormatError: The recorded entry has an unknown format.
-    """
+    """Record that a run is cancelled, unless it is already. Raises StorageError, FormatError."""
     log.put_entry("cancelled", run, to_json(rejection))
 
 

@@ -24,17 +24,9 @@ def in_one_transaction(
     If the transaction ends with a transient failure, the function appends all rows again. It retries until the log's
     retry deadline, counted from the first such failure.
 
-    Args:
-        log: The log.
-        plan: The plan, with a commit group.
-        append: Appends the rows, as `append_rows` or `load_batch` does. It may be called several times.
-        fenced_retry_wait_seconds: The maximum wait for another attempt to commit, in seconds.
-
-    Returns:
-        The result of each partition with rows.
-
-    Raises:
-        ConditionalLogError: The errors of ``append`` and `decide_group`.
+    ``append`` appends the rows, as `append_rows` or `load_batch` does. The function may call it several times, and
+    waits ``fenced_retry_wait_seconds`` for another attempt to commit. Raises the errors of ``append`` and
+    `decide_group`.
     """
     joined, wait = False, None
     pause = timing.current().group_retry_pause

@@ -74,22 +74,13 @@ def acquire_lock(
     prevents a deadlock between two atomic loads. A run that has the lock gets it again, and so does another run of
     the same job.
 
-    Args:
-        log: The log.
-        applicant: The run that requests the lock.
-        wanted: The expected offsets of the load.
-        whole: Whether the load is atomic.
-        partitions: The partition count of the log, if the caller has just read it.
-
-    Returns:
-        The lock; None if the load needs none, because no partition has an expected offset.
+    The result is None if the load needs no lock, because no partition has an expected offset. A caller that has just
+    read the partition count of the log passes it.
 
     Raises:
         LoadInProgressError: Another load was still active after the maximum wait.
-        LogNotFoundError: The log does not exist.
         OptionError: The expected offsets name a partition that the log does not have.
-        StorageError: The log cannot be reached.
-        FormatError: The recorded locks have an unknown format.
+        LogNotFoundError, StorageError, FormatError: The locks cannot be read.
     """
     claims = wanted.resolve((0,) * (partitions or log.layout().partitions))
     of_all = whole and (not log.group_in_process or any(expected is not None for expected in claims))
@@ -130,12 +121,7 @@ def acquire_lock(
 
 
 def is_replaced(log: Backend, lock: LoadLock | None) -> bool:
-    """Return whether another run of the job holds its lock now.
-
-    Raises:
-        StorageError: The log cannot be reached.
-        FormatError: The recorded locks have an unknown format.
-    """
+    """Return whether another run of the job holds its lock now. Raises StorageError, FormatError."""
     held = None if lock is None else log.load_locks().of(lock.job)
     return lock is not None and held is not None and held.run != lock.run
 
@@ -156,27 +142,18 @@ def release_lock(log: Backend, lock: LoadLock | None) -> None:
 def abort_job(log: Backend, job: str, *, dry_run: bool = False) -> LoadLock | None:
     """Release the lock of a job that is not running, abort its commit group, and fence its writers.
 
-    If the job is not atomic, its appended rows stay.
-
-    Args:
-        log: The log.
-        job: The name of the job.
-        dry_run: Whether to change nothing after the checks.
-
-    Returns:
-        The released lock; None if the job had only an open commit group.
+    If the job is not atomic, its appended rows stay. With ``dry_run``, the function only checks. It returns the
+    released lock, or None if the job had only an open commit group.
 
     Raises:
         OptionError: The job blocks no other load.
-        LogNotFoundError: The log does not exist.
-        StorageError: The log cannot be reached.
-        FormatError: A record has an unknown format.
+        LogNotFoundError, StorageError, FormatError: The log cannot be read.
     """
     lock, plan = log.load_locks().of(job), plan_now(log, job)
     if lock is None:
         # A transaction of another process is not visible here, but it can be aborted.
-        unseen = plan is not None and plan.whole and log.group_in_process and not _has_ended(log, plan)
-        if plan is None or not (unseen or undecided_progress(log, plan)):
+        unseen = log.group_in_process and plan is not None and plan.whole and not plan.stream
+        if plan is None or not ((unseen and log.completion(plan.job) is None) or undecided_progress(log, plan)):
             raise OptionError(
                 f"job {job!r} has no load lock and no undecided rows, so no other load waits for it. Nothing was "
                 f"changed. 'spark-cas describe' lists the jobs that have one.",
@@ -190,10 +167,6 @@ def abort_job(log: Backend, job: str, *, dry_run: bool = False) -> LoadLock | No
         _fence(log, lock, (job, *lock.after))
         _end(log, lock)
     return lock
-
-
-def _has_ended(log: Backend, plan: Plan) -> bool:
-    return plan.stream or log.completion(plan.job) is not None
 
 
 def _end(log: Backend, lock: LoadLock) -> None:

@@ -12,12 +12,14 @@ from spark_cas.core.errors import (
     InputChangedError,
     JobMismatchError,
     LayoutChangedError,
+    OptionError,
     ProgressLostError,
     StorageError,
     TruncatedError,
 )
 from spark_cas.core.expansion import require_named_as_now
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import (
     BY_KEY,
@@ -38,14 +40,13 @@ from spark_cas.log.expanding import layout_since, settled_layouts
 from spark_cas.log.load.after_expansion import newest_plan, plan_now, plan_of_remaining, require_remaining_of
 from spark_cas.log.load.atomic_load import decide_group, is_committed, refuse_by_key, with_group
 from spark_cas.log.load.cancelling import is_of_run, rows_since
-from spark_cas.log.load.placing import require_partitioner
 from spark_cas.log.load.require_expected import (
     mismatch_now,
     require_expected,
     require_expected_again,
     require_expected_still,
+    rows_in_ledger_text,
 )
-from spark_cas.log.load.rows_in_log import rows_in_ledger_text
 
 
 def fresh_job_name() -> str:
@@ -198,6 +199,41 @@ def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: boo
     return again
 
 
+def recorded_partitioner(log: Backend, idempotence: str) -> Partitioner | None:
+    """Return the recorded partitioner of a log; None if it has none. Raises LogNotFoundError, FormatError.
+
+    Only a write that requires exactly once needs the permission to read the registry. Without that permission it gets
+    a StorageError, and other writes get None.
+    """
+    try:
+        return log.layouts().partitioner
+    except StorageError:
+        if idempotence == REQUIRED:
+            raise
+        return None
+
+
+def placement_on(recorded: Partitioner | None, named: Partitioner | None) -> Placement:
+    """Return the partitioner of a write: that of the option, the record of the log, or the default.
+
+    Raises OptionError if the option and the record differ.
+    """
+    placement = Placement(named or recorded or DEFAULT_PARTITIONER, named=named is not None)
+    require_partitioner(recorded, placement)
+    return placement
+
+
+def require_partitioner(recorded: Partitioner | None, placement: Placement | None) -> None:
+    """Raise OptionError if the partitioner of the rows differs from the recorded one of the log."""
+    if recorded is None or placement is None or placement.partitioner == recorded:
+        return
+    raise OptionError(
+        f"the rows are placed by partitioner={placement.partitioner}, but the log has partitioner={recorded}, so "
+        f"their keys would get into other partitions than the existing records of these keys. Nothing was appended. "
+        f"Leave the option partitioner out, or set it to {recorded}, in the options of route and of the write."
+    )
+
+
 def require_same_log(job: str, log_id: str, layout: Layout) -> None:
     """Raise TruncatedError if a job was planned on another log that had the same name."""
     if log_id != layout.log_id:
@@ -231,16 +267,9 @@ def require_same_kind(
     whole: bool,
     partitioner: Partitioner | None,
 ) -> None:
-    """Raise JobMismatchError unless a re-run of a job is the same kind of write as its plan.
+    """Raise JobMismatchError unless a re-run of a job is the same kind of write as its first plan.
 
-    Args:
-        log: The log, to report the rows of the job.
-        first: The first plan of the job.
-        stream: Whether the re-run is a stream.
-        compare: The scope of its expected offsets.
-        round_of: The job of `append_if_unchanged` to which it belongs; empty for any other.
-        whole: Whether it is atomic.
-        partitioner: The partitioner of its rows; None if the caller assigned them.
+    The arguments describe the re-run, as in `pin_plan`. The partitioner is None if the caller assigned the rows.
     """
     result = None
     planned = first.partitioner or DEFAULT_PARTITIONER
@@ -257,7 +286,11 @@ def require_same_kind(
     elif partitioner not in (None, planned):
         result = f"was planned with partitioner={planned}, and its name was now given to rows of {partitioner}"
     elif first.round_of != round_of:
-        result = f"is {_kind(first.round_of)}, and its name was now given to {_kind(round_of)}"
+        was, is_ = (
+            f"a round of append_if_unchanged, of job {each!r}" if each else "a write of its own"
+            for each in (first.round_of, round_of)
+        )
+        result = f"is {was}, and its name was now given to {is_}"
     elif first.continues:
         result = (
             f"is the rest of job {first.continues!r}, which is to be run again for it, and its name was now given "
@@ -295,20 +328,12 @@ def _require_input_of(plan: Plan, earlier: tuple[EarlierRows, ...]) -> None:
     )
 
 
-def _kind(round_of: str) -> str:
-    return f"a round of append_if_unchanged, of job {round_of!r}" if round_of else "a write of its own"
-
-
 def job_results(log: Backend, job: str, *, proven: bool = False) -> tuple[PartitionResult, ...]:
     """Return the result of a job in each partition that holds its rows.
 
     The registry has the results of a complete job permanently, and the ledger has the progress of any other. If
-    another run appended other rows beside a complete job, only the error of that run reports them.
-
-    Args:
-        log: The log.
-        job: The name of the job.
-        proven: As in `Log.progress_of`.
+    another run appended other rows beside a complete job, only the error of that run reports them. ``proven`` is that
+    of `Log.progress_of`.
     """
     completion = log.completion(job)
     if completion is not None:
@@ -323,15 +348,7 @@ def job_progress(log: Backend, job: str, *, proven: bool = False) -> tuple[Progr
 
 
 def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...]) -> Completion:
-    """Record that a job is complete.
-
-    Args:
-        log: The log.
-        plan: The plan of the job.
-        results: The results of all partitions with rows.
-
-    Returns:
-        The recorded completion, which may be that of another run.
+    """Record that a job with these partitions is complete. Return the recorded completion, maybe of another run.
 
     Raises:
         InputChangedError: The log holds rows of the job in a partition for which the input has none, or another run
@@ -365,7 +382,11 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
         completed_at_ms=clock.now_ms(),
     )
     recorded = log.record_completion(own)
-    if _content(recorded) != _content(own):
+    rows, own_rows = (
+        [(each.progress.partition, each.progress.rows, each.progress.digest) for each in completion.partitions]
+        for completion in (recorded, own)
+    )
+    if rows != own_rows:
         raise InputChangedError(
             f"job {plan.display_name!r} was completed by another run with other rows than this one has: "
             f"{recorded.rows}. {_on_with_other_rows(log, plan, results)}",
@@ -395,11 +416,7 @@ def refused_as_a_whole(
 ) -> ConditionalLogError:
     """Return the error of a job after rejected tasks: the rows in the log, and all offsets that a re-run needs.
 
-    Args:
-        log: The log.
-        plan: The plan of the job.
-        refusal: The error of one of the tasks.
-        read_partitions: The partitions of the rows that these tasks read.
+    ``refusal`` is the error of one of the tasks. They read rows of ``read_partitions``.
     """
     message = refusal.message
     if isinstance(refusal, ProgressLostError):
@@ -418,27 +435,31 @@ def rows_before(log: Backend, plan: Plan) -> tuple[int, ...] | None:
     """Return the rows of a job in each partition before a run; empty if there are none.
 
     The result is None if the ledger does not return them within `Timing.best_effort`, for example because a crashed
-    run left a transaction open. Only the error of a failed run uses them.
-
-    Raises:
-        LogNotFoundError: The log does not exist.
-        ChunkDamagedError: A chunk is corrupt.
-        FormatError: The log has another format.
+    run left a transaction open. Only the error of a failed run uses them. Raises LogNotFoundError, ChunkDamagedError,
+    FormatError.
     """
     if not plan.rejoined or plan.whole:
         return ()
-    rows: list[int] = []
+    ledger = ledger_in_time(log, plan)
+    return tuple(each.rows if each else 0 for each in ledger) if len(ledger) == plan.partitions else None
+
+
+def ledger_in_time(log: Backend, plan: Plan) -> tuple[Progress | None, ...]:
+    """Return the ledger entries of a job in the first partitions, as many as it reads within `Timing.best_effort`.
+
+    The result is empty if the store or brokers do not answer in time.
+    """
+    ledger: list[Progress | None] = []
     seconds = timing.current().best_effort
     ends = time.monotonic() + seconds
     step = plan.partitions if log.ledger_at_once else 1
     try:
         with within(seconds):
-            while len(rows) < plan.partitions and time.monotonic() < ends:
-                result = log.progress_of(range(len(rows), len(rows) + step), plan.job)
-                rows += [0 if progress is None else progress.rows for progress in result]
+            while len(ledger) < plan.partitions and time.monotonic() < ends:
+                ledger += log.progress_of(range(len(ledger), len(ledger) + step), plan.job)
     except StorageError:
-        return None
-    return tuple(rows) if len(rows) == plan.partitions else None
+        return ()
+    return tuple(ledger)
 
 
 def rows_of_run(
@@ -446,16 +467,8 @@ def rows_of_run(
 ) -> dict[int, int] | None:
     """Return the visible rows that a run appended, by partition; None if they are not known.
 
-    Args:
-        log: The log.
-        plan: The plan of the run.
-        run: The name of the run.
-        before: The result of `rows_before`.
-        reported: The rows that the tasks report. The ledger has the rows of crashed tasks, if no other run appended
-            after them.
-
-    Raises:
-        LogError: The ledger cannot be read.
+    ``before`` is the result of `rows_before`, and ``reported`` has the rows that the tasks report. The ledger has the
+    rows of crashed tasks, if no other run appended after them. Raises LogError.
     """
     # Chunks of an atomic load are visible only after its commit, which the tasks do not know.
     rows: dict[int, int | None] = {} if plan.whole else dict(reported)
@@ -488,8 +501,3 @@ def _rows_beside(log: Backend, done: Completion) -> int:
         if result is not None:
             held[result.partition] = max(result.rows, held.get(result.partition, 0))
     return sum(held.values())
-
-
-def _content(completion: Completion) -> list[tuple[int, int, str]]:
-    each = (result.progress for result in completion.partitions)
-    return [(progress.partition, progress.rows, progress.digest) for progress in each]

@@ -13,14 +13,8 @@ _LOG = logging.getLogger("spark_cas")
 def removed_rows(log: Backend, loaded: Sequence[Progress]) -> tuple[int, ...]:
     """Return the maximum number of rows that each of these partitions has removed.
 
-    The number is computed from the oldest retained offset, and offsets also count transaction markers.
-
-    Args:
-        log: The log.
-        loaded: The ledger entries of the job.
-
-    Raises:
-        ConditionalLogError: The errors of `Backend.bounds_of`.
+    The number is computed from the oldest retained offset, and offsets also count transaction markers. ``loaded``
+    are the ledger entries of the job. Raises the errors of `Backend.bounds_of`.
     """
     if not log.removes_by_itself:
         return (0,) * len(loaded)

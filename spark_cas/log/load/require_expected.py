@@ -11,10 +11,9 @@ from spark_cas.core.expected_offsets import check_expected
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Conflict, Truncated
 from spark_cas.core.plan import Plan, Progress, is_complete, resume_offset
-from spark_cas.core.refusal import mismatch_error
+from spark_cas.core.refusal import mismatch_error, rows_in_log_text
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.rows_in_log import rows_in_ledger_text
 
 Mismatch = Conflict | Truncated
 
@@ -22,10 +21,7 @@ Mismatch = Conflict | Truncated
 def require_expected(log: Backend, plan: Plan, bounds: Sequence[Bounds]) -> None:
     """Raise an error unless each named partition ends at its expected offset, before a job is planned.
 
-    Args:
-        log: The log.
-        plan: The new plan.
-        bounds: The start and end offsets of all partitions.
+    ``bounds`` are those of all partitions.
 
     Raises:
         ConflictError: A partition has records at or after its expected offset. The error lists all mismatches.
@@ -42,16 +38,7 @@ def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress
     """Raise an error unless each named partition still matches, before a known job resumes.
 
     The check ignores complete partitions, a job that is complete, and partitions in which another run made progress
-    since.
-
-    Args:
-        log: The log.
-        plan: The plan of the job.
-        progress: The ledger entries of all partitions.
-
-    Raises:
-        ConflictError: As in `require_expected`.
-        TruncatedError: As in `require_expected`.
+    since. ``progress`` has the ledger entries of all partitions. Raises as `require_expected`.
     """
     unfinished = [each for each in plan.named if not is_complete(progress[each])]
     mismatches = mismatches_now(log, plan, unfinished, dict(enumerate(progress)))
@@ -68,17 +55,8 @@ def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress
 def require_expected_still(log: Backend, plan: Plan, without_rows: Sequence[int], rows: int) -> None:
     """Raise an error unless the named partitions without rows match, after a job has appended all rows.
 
-    The check ignores a job that another run has completed.
-
-    Args:
-        log: The log.
-        plan: The plan of the job.
-        without_rows: The partitions for which the job has no rows.
-        rows: The number of rows of the job, for the error.
-
-    Raises:
-        ConflictError: As in `require_expected`.
-        TruncatedError: As in `require_expected`.
+    The check ignores a job that another run has completed. ``rows`` is the number of rows of the job, for the error.
+    Raises as `require_expected`.
     """
     mismatches = mismatches_now(log, plan, [each for each in plan.named if each in without_rows], {})
     if mismatches and log.completion(plan.job) is None:
@@ -102,15 +80,7 @@ def mismatch_now(
 
     The check covers the partitions that the user named, that hold rows of the job, and those in ``read_partitions``.
     It skips all others, because the job may have no rows there. If the error listed such a partition, the next run
-    would name it, and so depend on it in all later runs.
-
-    Args:
-        log: The log.
-        plan: The plan of the job.
-        read_partitions: The partitions of the rows that the tasks read.
-
-    Returns:
-        The mismatches by partition, and the error; the error is None if there is no mismatch.
+    would name it, and so depend on it in all later runs. The tasks of the job read rows of ``read_partitions``.
     """
     progress = _progress(log, plan)
     # After its first batch, a stream has no expected offsets in partitions without rows.
@@ -129,13 +99,8 @@ def lost_to_another(
 ) -> Conflict | None:
     """Return a Conflict if another job has a record at the offset of the job's next row.
 
-    Args:
-        log: The log.
-        plan: The plan of the job.
-        partition: The partition.
-        progress: The ledger entry of the job. If it has changed, the result is None. This check may wait for an open
-            transaction.
-        bounds: The start and end offset of the partition.
+    If the ledger entry of the job differs from ``progress``, the result is None. This check may wait for an open
+    transaction.
     """
     expected = resume_offset(plan, partition, progress)
     if expected is None or bounds.end_offset < expected:
@@ -156,12 +121,7 @@ def _mismatches(
     bounds: Mapping[int, Bounds],
     progress: Mapping[int, Progress | None],
 ) -> dict[int, Mismatch]:
-    """Return the partitions that do not end at the offset of the job's next chunk.
-
-    Args:
-        bounds: The start and end offsets of these partitions. A new read replaces those below the expected offset.
-        progress: The ledger entries of these partitions.
-    """
+    """Return the mismatches as `mismatches_now`. A new read replaces ``bounds`` below the expected offset."""
     resumed = {each: resume_offset(plan, each, progress.get(each)) for each in partitions}
     expected = {each: offset for each, offset in resumed.items() if offset is not None}
     beyond = {each: offset for each, offset in expected.items() if bounds[each].end_offset < offset}
@@ -175,13 +135,9 @@ def _mismatches(
 def mismatches_now(
     log: Backend, plan: Plan, partitions: Sequence[int], progress: Mapping[int, Progress | None]
 ) -> dict[int, Mismatch]:
-    """Return the partitions that do not end at the offset of the job's next chunk.
+    """Return which of these partitions do not end at the offset of the job's next chunk.
 
-    Args:
-        log: The log.
-        plan: The plan of the job.
-        partitions: The partitions to check.
-        progress: The ledger entries of these partitions; a missing entry means no progress.
+    If ``progress`` has no ledger entry of a partition, the job has no rows there.
     """
     bounds = log.bounds_of(partitions, waiting=True)
     return _mismatches(log, plan, partitions, dict(zip(partitions, bounds, strict=True)), progress)
@@ -259,3 +215,18 @@ def _next_offsets(
 
 def _rows_in_ledger(log: Backend, plan: Plan, progress: Mapping[int, Progress | None]) -> str:
     return rows_in_ledger_text(log, plan, sum(each.rows for each in progress.values() if each is not None))
+
+
+def rows_in_ledger_text(log: Backend, plan: Plan, rows: int) -> str:
+    """Return a sentence that reports the rows in the log of an incomplete job, of which the ledger has ``rows``.
+
+    If entries may have expired, the sentence never reports that there is no row, because the user would load all rows
+    again.
+    """
+    rows += plan.earlier_rows
+    if clock.now_ms() - plan.pinned_at_ms < log.unexpired_ms():
+        return rows_in_log_text(plan.display_name, rows)
+    return (
+        f"{rows_in_log_text(plan.display_name, rows or None)} It began days ago, and the ledger of a topic expires, "
+        f"so there may be more. Check first whether the new records are those of the job."
+    )

@@ -9,7 +9,7 @@ from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Placement
 from spark_cas.core.plan import BY_KEY, BY_PARTITION, Layout
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.placing import placement_on, recorded_partitioner
+from spark_cas.log.load.planning import placement_on, recorded_partitioner
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.schema import Mark
 

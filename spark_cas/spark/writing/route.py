@@ -16,7 +16,7 @@ from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, known_p
 from spark_cas.core.plan import BY_KEY, EarlierRows
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.after_expansion import earlier_rows
-from spark_cas.log.load.placing import placement_on, recorded_partitioner
+from spark_cas.log.load.planning import placement_on, recorded_partitioner
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import parse_route
 from spark_cas.options.request import WriteRequest

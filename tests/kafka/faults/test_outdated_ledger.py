@@ -13,7 +13,7 @@ from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append.atomic_append import WholeAppends
 from spark_cas.log.load.after_expansion import earlier_rows
-from spark_cas.log.load.append_by_key import KeyedAppends
+from spark_cas.log.load.append_by_key import PartitionAppends
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 from tests.kafka.clients import committed_values
 from tests.kafka.faulted import JOB
@@ -93,7 +93,7 @@ def test_key_of_another_attempt_is_fenced_without_conflict(direct, log, depose):
     mine = JobWriter(log, plan)
     depose()
     JobWriter(direct, plan).must_append("a")
-    outcome, _ = KeyedAppends(log, 0).append(mine.claim, mine.chunk(table_of("a"), claims=[0]))
+    outcome, _ = PartitionAppends(log, 0).append(mine.claim, mine.chunk(table_of("a"), claims=[0]))
     assert isinstance(outcome, Fenced)
 
 
