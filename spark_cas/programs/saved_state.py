@@ -18,8 +18,7 @@ from spark_cas.core.errors import TrimmedError, TruncatedError
 from spark_cas.log import clock
 from spark_cas.log.open import open_log
 from spark_cas.programs.errors import UsageError
-from spark_cas.spark.reading.bootstrap import STATE, latest, state_of
-from spark_cas.spark.reading.pinned_bounds import PinnedBounds, PinnedLog
+from spark_cas.spark.reading.bootstrap import STATE, PinnedBounds, PinnedLog, latest, state_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

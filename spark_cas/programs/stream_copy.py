@@ -155,7 +155,7 @@ def require_timestamps(records: "DataFrame") -> "DataFrame":
 
 
 def _print_progress(batch: int, source: Mapping[str, Any], console: Console) -> None:
-    from spark_cas.spark.reading.stream_lag import stream_lag
+    from spark_cas.spark.reading.stream_offsets import stream_lag
 
     lag = stream_lag(source)
     text = f", {sum(lag.values()):,} behind" if lag else ""

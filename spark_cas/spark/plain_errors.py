@@ -1,4 +1,4 @@
-"""Let Spark report errors of spark_cas without tracebacks."""
+"""Whether this process is a worker of Spark, and errors of spark_cas that Spark reports without tracebacks."""
 
 import logging
 import os
@@ -49,16 +49,20 @@ def _only_message() -> Iterator[None]:
         yield
     except ConditionalLogError:
         _LOG.debug("a call from Spark raised an error", exc_info=True)
-        if TRACEBACK not in os.environ and _within_worker():
+        if TRACEBACK not in os.environ and in_worker():
+            # In a driver the variable must not be set, because child processes would inherit it.
             # Spark sets it for spark.sql.execution.pyspark.udf.hideTraceback.enabled, and reads it when it sends the
             # error to the JVM. After that the worker exits.
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
 
 
-def _within_worker() -> bool:
-    """Return whether this process is a Spark worker.
+def in_worker() -> bool:
+    """Return whether Spark started this process to run Python for its JVM."""
+    return run_as().startswith("pyspark.")
 
-    In a driver the variable must not be set, because child processes would inherit it.
-    """
-    return str(sys.modules["__main__"].__package__).startswith("pyspark")
+
+def run_as() -> str:
+    """Return the module that this process runs, or an empty text."""
+    run = sys.modules["__main__"].__spec__
+    return "" if run is None else run.name

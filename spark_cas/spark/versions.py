@@ -25,9 +25,8 @@ from pyspark.sql.types import DataType, StructType
 from pyspark.sql.utils import is_remote
 
 from spark_cas.core.errors import OptionError, SparkSetupError
-from spark_cas.spark.plain_errors import called_by_spark
+from spark_cas.spark.plain_errors import called_by_spark, in_worker, run_as
 from spark_cas.spark.supported import NEWEST, SUPPORTED, number_of
-from spark_cas.spark.worker_process import in_worker, run_as
 
 try:  # 4.1
     from pyspark.sql.datasource import DataSourceStreamArrowWriter

@@ -11,7 +11,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import ConfirmingRead
 from spark_cas.log.open import AnySpec, answered_before, open_again, open_log
 from spark_cas.spark.accelerators.freezing import freeze_loaded_modules
-from spark_cas.spark.worker_process import in_worker
+from spark_cas.spark.plain_errors import in_worker
 
 _NOT_SHARED = (
     "the driver planned with a log that this worker does not find at the same address. All workers need access to "

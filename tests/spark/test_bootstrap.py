@@ -21,8 +21,7 @@ from spark_cas.core.errors import ConflictError, LogNotFoundError, OptionError, 
 from spark_cas.core.outcome import Appended
 from spark_cas.core.records import RECORDS
 from spark_cas.log.load.append_once import append_once
-from spark_cas.spark.reading.bootstrap import STATE
-from spark_cas.spark.reading.pinned_bounds import PinnedLog
+from spark_cas.spark.reading.bootstrap import STATE, PinnedLog
 from spark_cas.spark.schema import OFFSETS
 from tests.kafka import clients
 from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log

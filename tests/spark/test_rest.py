@@ -14,7 +14,7 @@ from spark_cas.log.load.after_expansion import earlier_rows, plan_now
 from spark_cas.log.load.planning import complete_job, job_results
 from spark_cas.options.parse import parse_write
 from spark_cas.spark.schema import Mark
-from spark_cas.spark.writing import remaining_rows
+from spark_cas.spark.writing import verify
 from spark_cas.spark.writing import write as write_module
 from spark_cas.spark.writing.preflight import preflight_limits
 from spark_cas.spark.writing.stream_write import plan_batch_write
@@ -89,7 +89,7 @@ def dropped(monkeypatch, earlier, values, partition=0):
     """Return the values of a partition's rows that remain after the earlier rows are dropped."""
     monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: partition))
     rows = table_of(values).append_column("partition", pa.array([partition] * len(values), pa.int32()))
-    found = remaining_rows._dropper(earlier)(iter(rows.to_batches(max_chunksize=2)))
+    found = verify._dropper(earlier)(iter(rows.to_batches(max_chunksize=2)))
     return [value.decode() for batch in found for value in batch.column("value").to_pylist()]
 
 

@@ -14,8 +14,7 @@ from spark_cas.log.objects.object_log import ObjectLog
 from spark_cas.options.parse import parse_read, parse_read_stream
 from spark_cas.spark.reading.read import RecordsPartition, RecordsReader
 from spark_cas.spark.reading.selected_logs import LogState, SelectedLogs
-from spark_cas.spark.reading.stream_lag import stream_lag
-from spark_cas.spark.reading.stream_offsets import StreamOffsets
+from spark_cas.spark.reading.stream_offsets import StreamOffsets, stream_lag
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
 from spark_cas.spark.versions import HAS_READ_LIMITS, ReadAllAvailable, ReadMaxRows, ReadMinRows

@@ -79,10 +79,6 @@ def pin_plan(
     partitions in ``wanted``.
 
     Args:
-        log: The log.
-        job: The name of the job.
-        wanted: The expected offsets.
-        stream: Whether the job is a stream.
         compare: The scope of the expected offsets: the partition or the keys of the rows.
         round_of: The job of `append_if_unchanged` to which this job belongs as one round; empty for any other job.
         any_layout: Whether to skip the checks for expansions. The caller must name the one partition that it writes,

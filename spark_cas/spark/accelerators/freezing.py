@@ -11,7 +11,7 @@ import sys
 from functools import cache
 
 from spark_cas.log.accelerating import log_unused
-from spark_cas.spark.worker_process import in_worker
+from spark_cas.spark.plain_errors import in_worker
 
 _MANY_MODULES = 100
 

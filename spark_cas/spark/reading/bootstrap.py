@@ -1,6 +1,7 @@
 """`bootstrap`: the records, the state and the expected offsets of a log at one bound."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,8 +9,13 @@ from pyspark.sql import Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from spark_cas.spark.reading.pinned_bounds import PinnedBounds, PinnedLog
-from spark_cas.spark.schema import OFFSETS, RECORDS
+from spark_cas.core.errors import OptionError
+from spark_cas.core.offsets import Bounds
+from spark_cas.log import clock
+from spark_cas.options.option import VIEW_NEWEST
+from spark_cas.options.parse import parse_read
+from spark_cas.spark.schema import OFFSETS, RECORDS, read_schema
+from spark_cas.spark.setup import collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,12 +81,12 @@ def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | f
     )
 
 
-def state_of(log: PinnedLog) -> "DataFrame":
+def state_of(log: "PinnedLog") -> "DataFrame":
     """Return the state of a log at its bound."""
     return latest(log.read(log.at.start_offsets, STATE, newest=True), log.at)
 
 
-def latest(records: "DataFrame", at: PinnedBounds) -> "DataFrame":
+def latest(records: "DataFrame", at: "PinnedBounds") -> "DataFrame":
     """Return the state that results from these records, with the columns of `STATE`.
 
     The records need to include only the newest one of each key in each partition. Spark aggregates them, and spills
@@ -99,7 +105,7 @@ def latest(records: "DataFrame", at: PinnedBounds) -> "DataFrame":
     )
 
 
-def _of_last_layout(grouped: "DataFrame", at: PinnedBounds) -> "DataFrame":
+def _of_last_layout(grouped: "DataFrame", at: "PinnedBounds") -> "DataFrame":
     """Return the rows of each key that are from the newest layout it was written under. Other rows are older."""
     starts = grouped.sparkSession.createDataFrame(
         [*enumerate(map(list, at.layout_starts()))], "partition INT, starts ARRAY<BIGINT>"
@@ -108,3 +114,144 @@ def _of_last_layout(grouped: "DataFrame", at: PinnedBounds) -> "DataFrame":
     layouts = grouped.join(sf.broadcast(starts), "partition").withColumn("layout", begun)
     last = sf.max("layout").over(Window.partitionBy("key"))
     return layouts.withColumn("last", last).where("layout = last")
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedBounds:
+    """The bounds of all partitions of a log at one moment.
+
+    All appends that were acknowledged before that moment are below the end offsets.
+    """
+
+    topic: str
+    log_id: str
+    layout_epoch: int
+    bounds: tuple[Bounds, ...]
+    """The bounds of each partition."""
+    pinned_at_ms: int
+    """The time just before the bounds were read, in milliseconds since 1970."""
+    thresholds: tuple[dict[int, int], ...] = ()
+    """By partition, the end offset at each expansion, by layout epoch. `to_json` does not save it."""
+    partitioner: str | None = None
+    """The partitioner that is recorded with the log. `to_json` does not save it."""
+
+    @property
+    def start_offsets(self) -> tuple[int, ...]:
+        """Return the start offset of each partition."""
+        return tuple(each.start_offset for each in self.bounds)
+
+    @property
+    def expected_offsets(self) -> str:
+        """Return the option ``expectedOffsets`` for a write that expects no records after these bounds."""
+        return json.dumps({str(partition): each.end_offset for partition, each in enumerate(self.bounds)})
+
+    def to_json(self, **saved: str) -> str:
+        """Return one line of JSON with the bounds, and ``saved`` as further fields."""
+        ends = json.loads(self.expected_offsets)
+        plain = {name: getattr(self, name) for name in ("topic", "log_id", "layout_epoch", "pinned_at_ms")}
+        return json.dumps({**plain, "start_offsets": self.start_offsets, "expected_offsets": ends, **saved})
+
+    @classmethod
+    def from_json(cls, text: str) -> "PinnedBounds":
+        """Parse the result of `to_json`. Raises KeyError, TypeError or ValueError for other text."""
+        result = json.loads(text)
+        starts, ends = result["start_offsets"], result["expected_offsets"]
+        bounds = tuple(Bounds(start, ends[str(partition)]) for partition, start in enumerate(starts))
+        return cls(result["topic"], result["log_id"], result["layout_epoch"], bounds, result["pinned_at_ms"])
+
+    def rows(self) -> "list[tuple[str, int, int, int, int, str, dict[int, int], str | None]]":
+        """Return a row per partition, in the columns of the view ``offsets``."""
+        epoch, of_all = self.layout_epoch, self.partitioner
+        return [
+            (self.topic, partition, each.start_offset, each.end_offset, epoch, self.log_id, thresholds, of_all)
+            for partition, (each, thresholds) in enumerate(zip(self.bounds, self.thresholds, strict=True))
+        ]
+
+    def layout_starts(self) -> tuple[tuple[int, ...], ...]:
+        """Return, by partition, the offsets at which its records of the second layout begin, of the third, and so on.
+
+        The offset is 0 in partitions that were added with the layout or later.
+        """
+        epochs = sorted({epoch for each in self.thresholds for epoch in each})
+        return tuple(tuple(each.get(epoch, 0) for epoch in epochs) for each in self.thresholds)
+
+    def range_options(self, start_offsets: Sequence[int] | None = None) -> dict[str, str]:
+        """Return the options of a read of this log, from these offsets, if any, up to the pinned ends."""
+        ends = [each.end_offset for each in self.bounds]
+        limits = {
+            name: json.dumps({self.topic: {str(partition): offset for partition, offset in enumerate(offsets)}})
+            for name, offsets in (("startingOffsets", start_offsets), ("endingOffsets", ends))
+            if offsets is not None
+        }
+        # `assign` excludes partitions that are added later. `logId` detects another log of the same name.
+        return {**limits, "logId": self.log_id, "assign": json.dumps({self.topic: [*range(len(self.bounds))]})}
+
+
+class PinnedLog:
+    """A log at one moment, with the session and the options to read it."""
+
+    def __init__(self, spark: "SparkSession", path_or_options: str | Mapping[str, str | float]) -> None:
+        """Pin the present end offsets.
+
+        The session reads them, because on Spark Connect only the server may be able to reach the log.
+
+        Raises OptionError and LogNotFoundError, and StorageError if a transaction stays open for
+        ``openTransactionWaitMs``.
+        Raises other errors of reading the log.
+        """
+        values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
+        self._options = {name: str(value) for name, value in values.items()}
+        _refuse_parts(self._options)
+        request = parse_read(self._options)
+        self.spec = request.selection.only()
+        self._columns = read_schema(request.view, include_headers=request.include_headers)
+        self._spark = spark
+        self.at = pin(spark, self._options)
+
+    def read(
+        self, start_offsets: Sequence[int], schema: StructType | None = None, *, newest: bool = False
+    ) -> "DataFrame":
+        """Return the records from these offsets up to the pinned ends.
+
+        If the log was recreated, or ends before the pinned ends, TruncatedError is raised when the DataFrame is used.
+
+        Args:
+            start_offsets: The first offset of each partition.
+            schema: The columns to read; None reads all of them.
+            newest: Read at least the newest record of each key in each partition, and possibly others.
+        """
+        reader = self._spark.read.format("conditional-log").options(**without_topic(self._options))
+        if newest:
+            reader = reader.option("view", VIEW_NEWEST)
+        # With a schema, Spark starts no process that parses the options only to return one.
+        return reader.options(**self.at.range_options(start_offsets)).schema(schema or self._columns).load()
+
+
+def without_topic(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options without those that name a topic, which the option ``assign`` replaces."""
+    return {name: value for name, value in options.items() if name.lower() not in ("topic", "subscribe")}
+
+
+def _refuse_parts(options: Mapping[str, str]) -> None:
+    for name in options:
+        if name.lower() in ("view", "assign", "logid") or name.lower().startswith(("starting", "ending")):
+            raise OptionError(
+                f"option {name} chooses a part of the log, and a bootstrap is of all of it, up to the end that it "
+                f"finds. Leave it out, or read with spark.read.format('conditional-log')."
+            )
+
+
+def pin(spark: "SparkSession", options: Mapping[str, str]) -> PinnedBounds:
+    """Return the present bounds of a log. Raises as `PinnedLog`.
+
+    Args:
+        spark: The session, which reads them.
+        options: The options of a read that select one log, and no part of it.
+    """
+    now_ms = clock.now_ms()
+    view = spark.read.format("conditional-log").options(**options).option("view", "offsets").schema(OFFSETS)
+    rows = sorted(collected(view, spark), key=lambda row: (row.topic, row.partition))
+    first = rows[0]
+    bounds = tuple(Bounds(row.start_offset, row.end_offset) for row in rows)
+    thresholds = tuple(row.thresholds for row in rows)
+    return PinnedBounds(first.topic, first.log_id, first.layout_epoch, bounds, now_ms, thresholds, first.partitioner)

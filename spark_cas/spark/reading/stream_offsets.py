@@ -7,10 +7,12 @@ from typing import Any, Self
 from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, TruncatedError
 from spark_cas.core.expansion import Expansion, reading_limits
 from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.recorded_fields import from_fields
 from spark_cas.options.read_range import kept
 from spark_cas.options.topic_partitions import TopicPartition, listing
 from spark_cas.options.trigger_limits import share
 from spark_cas.spark.reading.selected_logs import LogState, LogStates, bounds_in
+from spark_cas.spark.versions import newest_offset, progress_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,23 @@ def between(start: StreamOffsets, end: StreamOffsets) -> dict[TopicPartition, Of
     return {at: OffsetRange(starts.get(at, 0), ends[at]) for at in sorted(ends) if starts.get(at, 0) < ends[at]}
 
 
+def stream_lag(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Return the lag of a streaming read, from Spark's progress of its source: per partition, the unread offsets.
+
+    On a topic, the numbers include transaction markers. The result is empty if Spark did not report both offsets.
+
+    Raises:
+        FormatError: The source is not a log.
+        ValueError, SyntaxError: The offsets are not JSON.
+    """
+    end, newest = progress_offset(source["endOffset"]), newest_offset(source)
+    if end is None or newest is None:
+        return {}
+    read = StreamOffsets.from_json(end).by_partition()
+    ends = StreamOffsets.from_json(newest).by_partition()
+    return {at: max(0, offset - read.get(at, 0)) for at, offset in sorted(ends.items())}
+
+
 def check_reached(at: TopicPartition, offset: int, bounds: Bounds) -> None:
     """Raise TruncatedError if a partition ends before an offset that the stream has reached."""
     if offset > bounds.end_offset:
@@ -261,7 +280,9 @@ def _in_log(topic: str, log: LogState, offsets: Mapping[TopicPartition, int]) ->
 def _log_to_json(log: LogOffsets) -> dict[str, Any]:
     fields = {"log_id": log.log_id, "layout_epoch": log.layout_epoch, "offsets": _numbers_to_json(log.offsets)}
     fields |= {} if log.begin is None else {"begin": _numbers_to_json(log.begin)}
-    return fields | ({"held": [_expansion_to_json(each) for each in log.held]} if log.held else {})
+    return fields | (
+        {"held": [{**asdict(each), "thresholds": list(each.thresholds)} for each in log.held]} if log.held else {}
+    )
 
 
 def _log_from_json(
@@ -272,12 +293,8 @@ def _log_from_json(
     held: Sequence[dict[str, Any]] = (),
 ) -> LogOffsets:
     read = None if begin is None else _numbers_from_json(begin)
-    expansions = tuple(Expansion(each["epoch"], each["partitions"], tuple(each["thresholds"])) for each in held)
+    expansions = tuple(from_fields(Expansion, each) for each in held)
     return LogOffsets(log_id, layout_epoch, _numbers_from_json(offsets), read, expansions)
-
-
-def _expansion_to_json(expansion: Expansion) -> dict[str, Any]:
-    return {**asdict(expansion), "thresholds": list(expansion.thresholds)}
 
 
 def _numbers_to_json(numbers: dict[int, int]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from pyspark.sql.window import Window
 
 from spark_cas.core.errors import SchemaError
 from spark_cas.options.parse import parse_read
-from spark_cas.spark.reading.pinned_bounds import pin, without_topic
+from spark_cas.spark.reading.bootstrap import pin, without_topic
 from spark_cas.spark.schema import HEADERS
 from spark_cas.spark.setup import own_errors
 from spark_cas.spark.writing.end_markers import without_end_markers

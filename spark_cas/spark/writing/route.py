@@ -34,7 +34,7 @@ from spark_cas.spark.writing.end_markers import (
 )
 from spark_cas.spark.writing.partition_by_key import partition_by_key
 from spark_cas.spark.writing.preflight import refuse_one_transaction, require_count
-from spark_cas.spark.writing.remaining_rows import without
+from spark_cas.spark.writing.verify import without
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
