@@ -30,12 +30,7 @@ class Claim:
     known."""
 
     def after(self, chunk: Chunk, at: OffsetRange) -> "Claim":
-        """Return the claim after an append.
-
-        Args:
-            chunk: The appended chunk.
-            at: The offsets of the chunk. An empty range means that the chunk only closed the job.
-        """
+        """Return the claim after an append at these offsets. An empty range means that it only closed the job."""
         progress = self.progress_after(chunk, at)
         expected = None if self.expected_offset is None else progress.end_offset
         end_offset = max(at.end_offset, self.end_offset)
@@ -66,10 +61,8 @@ class Claim:
     def allows_expected_offset(self, offset: int, nothing_since: Callable[[int], bool]) -> bool:
         """Return whether a chunk may expect an offset below the one at which it is appended.
 
-        Args:
-            offset: The lower offset.
-            nothing_since: Returns whether no record is at or after an offset. It decides if the partition has no
-                expected offset. Rows of the job do not count if no other record follows them.
+        ``nothing_since`` returns whether no record is at or after an offset. It decides if the partition has no
+        expected offset. Rows of the job do not count if no other record follows them.
         """
         if self.expected_offset is not None:
             return self.least_expected is not None and offset >= self.least_expected

@@ -45,10 +45,9 @@ class Expansion:
         return self.partitions % self.before != 0
 
     def passed(self, positions: Mapping[int, int]) -> bool:
-        """Return whether a reader at these positions has passed all thresholds.
+        """Return whether a reader has passed all thresholds.
 
-        Args:
-            positions: The next offset to read, by partition. A partition that is missing counts as passed.
+        The positions are the next offset to read, by partition. A partition that is missing counts as passed.
         """
         return all(positions.get(each, threshold) >= threshold for each, threshold in enumerate(self.thresholds))
 

@@ -43,12 +43,8 @@ class ExpectedOffsets:
     def resolve(self, end_offsets: tuple[int, ...]) -> tuple[int | None, ...]:
         """Return the expected offset of each partition; None for no check.
 
-        Args:
-            end_offsets: The current end offset of each partition. A partition that the user did not name is expected
-                at this offset, unless the mode is ``none``.
-
-        Raises:
-            OptionError: The expected offsets name a partition that the log does not have.
+        A partition that the user did not name is expected at its end offset, unless the mode is ``none``. Raises
+        OptionError if the expected offsets name a partition that the log does not have.
         """
         if self.mode == "none":
             return (None,) * len(end_offsets)
@@ -87,16 +83,13 @@ def check_expected(expected: int | None, bounds: Bounds, next_record: int | None
     """Check an expected offset against a partition; return None if it matches.
 
     It matches if ``expected <= end_offset`` and no committed record has an offset >= ``expected``. On a log with
-    gaps, an offset below the end can match if only a gap follows it.
+    gaps, an offset below the end can match if only a gap follows it. The result is Truncated if ``expected`` is after
+    the end. It is Conflict if a record is at or after ``expected``, or if the log was trimmed beyond it.
 
     Args:
         expected: The expected offset; None for no check (KIP-27's -1).
         bounds: The start and end offset of the partition.
         next_record: The offset of the first committed record at or after ``expected``; None if there is none.
-
-    Returns:
-        Truncated if ``expected`` is after the end. Conflict if a record is at or after ``expected``, or if the log
-            was trimmed beyond it.
     """
     if expected is None:
         return None

@@ -39,13 +39,9 @@ ABORTED = GroupOutcome(committed=False)
 
 
 def group_name(job: str, plan: str, number: int, batch_id: int | None = None) -> str:
-    """Return a unique name for a commit group.
+    """Return a unique name for a commit group of a job's plan (`Plan.pinned_by`).
 
-    Args:
-        job: The job name.
-        plan: The id of the job's plan (`Plan.pinned_by`).
-        number: The number of earlier groups of the plan, or of the batch, that were aborted.
-        batch_id: The micro-batch; None for a load.
+    ``number`` is that of earlier groups of the plan, or of the batch, that were aborted. A load has no ``batch_id``.
     """
     return f"{job}/{plan}.{number}" if batch_id is None else f"{job}/{plan}.{batch_id}.{number}"
 

@@ -93,12 +93,9 @@ def digest_of(text: str) -> str:
 
 
 def first_difference(recorded: RecordedInput, current: InputList, planned_at_ms: int) -> str:
-    """Describe the first difference between the recorded list of a job and the current one.
+    """Describe the first difference between the list that the first run of a job recorded and that of this run.
 
-    Args:
-        recorded: The list that the first run of the job recorded.
-        current: The list of this run, which has another digest.
-        planned_at_ms: The time of the job's plan, milliseconds since 1970.
+    ``planned_at_ms`` is the time of the job's plan, milliseconds since 1970.
     """
     earlier, later = dict(recorded.arguments), dict(current.arguments)
     for name in sorted({*earlier, *later}):

@@ -33,10 +33,7 @@ def unexpired_ms(kept_ms: int | None) -> int:
     """Return the age below which a ledger entry cannot have expired, in milliseconds.
 
     It is half of the time for which entries are kept, because clocks may differ. It is at most 3.5 days, because the
-    brokers may have had a shorter retention earlier.
-
-    Args:
-        kept_ms: The time for which entries are kept, in milliseconds; None if it is not known or unlimited.
+    brokers may have had a shorter retention earlier. ``kept_ms`` is None if it is not known or unlimited.
     """
     return min(_DEFAULT_KEPT_MS, _DEFAULT_KEPT_MS if kept_ms is None else kept_ms) // 2
 
@@ -44,24 +41,16 @@ def unexpired_ms(kept_ms: int | None) -> int:
 def batch_so_far(batch: Batch, job: str, partition: int, progress: Progress | None) -> BatchProgress:
     """Return the rows of a batch that a partition holds: none, some to resume after, or all.
 
-    The function never skips a batch silently.
-
-    Args:
-        batch: The micro-batch to append.
-        job: The job name, for errors.
-        partition: The partition number, for errors.
-        progress: The ledger entry of the job in the partition; None if there is none.
+    The function never skips a batch silently. ``progress`` is the ledger entry of the job in the partition.
 
     Raises:
         CheckpointMismatchError: The entry is of a later batch, or of an earlier incomplete batch.
         JobMismatchError: Another streaming query uses the job name.
     """
     new = BatchProgress(batch.query, batch.id, rows=0, digest=joined_digest(), complete=False)
-    if progress is None:
-        return new
-    held = progress.batch
+    held = None if progress is None else progress.batch
     if held is None:
-        return new  # the start of a stream
+        return new  # no entry, or the start of a stream
     if held.query != batch.query:
         raise JobMismatchError(
             f"partition {partition}: job {job!r} belongs to streaming query {held.query}, whose batch {held.id} is "
@@ -146,12 +135,7 @@ def _digests(records: pa.Table) -> list[bytes]:
 
 
 def batch_text(batch: Batch, ledger: Iterable[Progress | None] | None) -> str:
-    """Return a sentence that reports the rows in the log of a rejected batch.
-
-    Args:
-        batch: The rejected micro-batch.
-        ledger: The ledger entries of all partitions; None if they are not known.
-    """
+    """Return a sentence that reports the rows in the log of a rejected batch, from the ledger of all partitions."""
     again = "With another job name or checkpoint, the query appends them again unless its source starts after them."
     if ledger is None:
         return f"It is not known which rows of batch {batch.id} were appended. {again}"
@@ -196,13 +180,7 @@ def forgot_none(
     - The lower bound of the batch's start time (see `begun_after`) is less than ``unexpired_ms`` ago.
 
     The commit time of an entry of the same batch proves nothing, because an earlier attempt may be much older.
-
-    Args:
-        batch: The micro-batch to append.
-        plan: The plan of the job.
-        ledger: The ledger entries of all partitions.
-        now_ms: The current time, milliseconds since 1970.
-        unexpired_ms: Returns the age below which an entry cannot have expired, in milliseconds.
+    ``ledger`` has the entries of all partitions.
     """
     if any(progress is not None and _is_earlier(batch, progress) for progress in ledger):
         return True

@@ -122,13 +122,8 @@ def murmur2(keys: pa.Array | pa.ChunkedArray) -> NDArray[np.int32]:
     """Return Kafka's 32-bit murmur2 (seed 0x9747b28c) of each key, as Java's signed int.
 
     The time is linear in the number of keys and bytes, even if key lengths differ widely. Source:
-    ``org.apache.kafka.common.utils.Utils.murmur2``.
-
-    Args:
-        keys: Keys of type binary, large_binary, string or large_string. A null has the hash of the empty key.
-
-    Raises:
-        TypeError: The keys have another type.
+    ``org.apache.kafka.common.utils.Utils.murmur2``. A null has the hash of the empty key. Raises TypeError for keys
+    of another type than binary, large_binary, string or large_string.
     """
     return _chunk_by_chunk(_murmur2, keys).view(np.int32)
 
@@ -137,13 +132,8 @@ def crc32(keys: pa.Array | pa.ChunkedArray) -> NDArray[np.uint32]:
     """Return the CRC-32 (that of zlib) of each key.
 
     The time is linear in the number of keys and bytes, even if key lengths differ widely. Source:
-    ``rd_kafka_msg_partitioner_consistent`` of librdkafka.
-
-    Args:
-        keys: Keys of type binary, large_binary, string or large_string. A null has the hash of the empty key, 0.
-
-    Raises:
-        TypeError: The keys have another type.
+    ``rd_kafka_msg_partitioner_consistent`` of librdkafka. A null has the hash of the empty key, 0. Raises TypeError
+    as `murmur2`.
     """
     return _chunk_by_chunk(_crc32, keys)
 

@@ -273,11 +273,8 @@ def progress_expired(plan: Plan, partition: int, progress: Progress | None, end_
 def trimmed_unseen(known_end: int, expected: int | None, start_offset: int) -> bool:
     """Return whether the log may have trimmed rows of a job that has no ledger entry.
 
-    Args:
-        known_end: The writer knows all rows of the job below this offset.
-        expected: The expected offset; None for no check. An offset below ``start_offset`` reveals the trim by itself,
-            with a Conflict.
-        start_offset: The oldest retained offset of the partition.
+    The writer knows all rows of the job below ``known_end``. An expected offset below ``start_offset`` reveals the
+    trim by itself, with a Conflict.
     """
     return start_offset > known_end and (expected is None or expected >= start_offset)
 
@@ -285,12 +282,8 @@ def trimmed_unseen(known_end: int, expected: int | None, start_offset: int) -> b
 def rejoin(first: Plan, wanted: ExpectedOffsets, progress: tuple[Progress | None, ...]) -> Plan:
     """Return the plan of a re-run: the job's first plan, with any expected offsets that the user replaced.
 
-    ``end`` never recomputes the expected offsets of an existing job.
-
-    Args:
-        first: The recorded plan of the job.
-        wanted: The expected offsets of the re-run.
-        progress: The ledger entry of each partition.
+    ``end`` never recomputes the expected offsets of an existing job. ``progress`` is the ledger entry of each
+    partition.
 
     Raises:
         JobMismatchError: One of the two runs has expected offsets, and the other has none.

@@ -68,11 +68,7 @@ def _column_of(values: Sequence[bytes | None]) -> pa.Array:
 
 
 def record_sizes(records: pa.RecordBatch) -> np.ndarray:
-    """Return the size of each record in bytes, as an int64 array of ``records.num_rows``.
-
-    Args:
-        records: A batch in the schema `RECORDS`.
-    """
+    """Return the size of each record in bytes, as an int64 array of ``records.num_rows``."""
     sizes = np.full(records.num_rows, RECORD_OVERHEAD_BYTES, dtype=np.int64)
     for name in ("key", "value"):
         sizes += lengths_of(records.column(name), of_null=0)
@@ -86,12 +82,7 @@ def record_sizes(records: pa.RecordBatch) -> np.ndarray:
 
 
 def first_since(records: pa.RecordBatch | pa.Table, timestamp_ms: int) -> int | None:
-    """Return the position of the first record with a timestamp at or after ``timestamp_ms``; None if there is none.
-
-    Args:
-        records: Records in the schema `RECORDS`.
-        timestamp_ms: Milliseconds since 1970.
-    """
+    """Return the position of the first record with a timestamp of ``timestamp_ms`` or later; None if none has one."""
     column = records.column("timestamp")
     result: int = pc.index(pc.greater_equal(column, pa.scalar(timestamp_ms, column.type)), value=True).as_py()
     return None if result < 0 else result

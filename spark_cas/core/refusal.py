@@ -109,11 +109,7 @@ def mismatch_error(
 ) -> ConditionalLogError:
     """Return one error for all partitions whose end offset does not match.
 
-    Args:
-        job: The job name.
-        mismatches: The conflict of each such partition.
-        next_offsets: The expected offsets to resume with, by partition.
-        rows_in_log: A sentence that reports the rows of the job in the log.
+    ``rows_in_log`` is a sentence that reports the rows of the job in the log.
     """
     lost = {partition: each for partition, each in mismatches.items() if isinstance(each, Truncated)}
     if lost:
@@ -140,12 +136,7 @@ def mismatch_error(
 
 
 def rows_in_log_text(job: str, rows: int | None) -> str:
-    """Return a sentence that reports the rows in the log of a failed job.
-
-    Args:
-        job: The job name.
-        rows: The number of its rows in the log; None if it is not known.
-    """
+    """Return a sentence that reports the rows in the log of a failed job. Their number is None if it is not known."""
     if rows is None:
         return f"The number of rows of job {job!r} in the log is unknown. Another job name would append them again."
     if rows == 0:

@@ -27,11 +27,7 @@ _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 
 def split_claims(rows: _Rows) -> tuple[_Rows, pa.Array | None]:
-    """Split rows into records and expected offsets; the offsets are None if no row has one.
-
-    Args:
-        rows: Rows in the schema `RECORDS` or `CLAIMED`.
-    """
+    """Split rows in `RECORDS` or `CLAIMED` into records and expected offsets, which are None if no row has one."""
     if COLUMN not in rows.schema.names:
         return rows, None
     column = rows.column(COLUMN)
@@ -40,15 +36,10 @@ def split_claims(rows: _Rows) -> tuple[_Rows, pa.Array | None]:
 
 
 def check_rising(claims: pa.Array, first_row: int, above: int = NO_CHECK) -> int:
-    """Check that expected offsets rise from row to row, and return the highest.
+    """Check that expected offsets rise from row to row, and from ``above``, that of earlier rows. Return the highest.
 
-    Args:
-        claims: The expected offset of each row.
-        first_row: The number of the first of these rows within the job's rows of the partition.
-        above: The highest expected offset of all earlier rows. The first offset must be greater.
-
-    Raises:
-        ExpectedOffsetError: An offset is not greater than the previous one. The message names the row.
+    Raises ExpectedOffsetError. It counts from ``first_row``, the number of the first of these rows within the job's
+    rows of the partition.
     """
     rows, expected = explicit_claims(claims)
     before = np.concatenate(([above], expected[:-1])) if len(rows) else expected
@@ -88,13 +79,9 @@ def check_rows(chunk: Chunk, base_offset: int, holds: Callable[[int], bool]) -> 
     Row i gets the offset ``base_offset + i``. Its expected offset c requires that no other writer's record has an
     offset at or above c, where each of the i earlier rows takes one offset. So it matches exactly if the chunk itself
     could expect ``c - i``. A value equal to ``base_offset`` always matches, and a greater value never does. For lower
-    values, ``holds`` decides.
-
-    Args:
-        chunk: The chunk to append.
-        base_offset: The offset of the chunk's first row.
-        holds: Returns whether the chunk could expect an offset. It must be monotonic: if it is true for an offset, it
-            is true for each one from there to ``base_offset``. The function calls it as rarely as possible.
+    values, ``holds`` decides: it returns whether the chunk could expect an offset. It must be monotonic: if it is
+    true for an offset, it is true for each one from there to ``base_offset``. The function calls it as rarely as
+    possible.
     """
     if chunk.claims is None:
         return None
@@ -165,12 +152,9 @@ class KeyClaims:
     def violated(self, unproven_below: int, end_offset: int) -> KeyConflict | Truncated | None:
         """Return the first row whose expected offset does not match, None if all match.
 
-        The caller must have passed all records from `lowest` to ``end_offset`` to `see`.
-
-        Args:
-            unproven_below: Records below this offset may have been removed, so an expected offset below it does not
-                match unless it is at the end.
-            end_offset: The end offset of the partition.
+        The caller must have passed all records from `lowest` to ``end_offset``, that of the partition, to `see`.
+        Records below ``unproven_below`` may have been removed, so an expected offset below it does not match unless
+        it is at the end.
         """
         newest = self._newest[self._of_row]
         changed = newest >= self._expected

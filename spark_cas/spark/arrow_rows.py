@@ -23,13 +23,8 @@ def by_partition(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of Spark's batches as (partition, rows in `RECORDS` or `CLAIMED`).
 
-    The rows of each partition keep their order. Raises NotRoutedError if a partition id is null or not in
-    ``range(partitions)``.
-
-    Args:
-        batches: The batches that Spark sends.
-        partitions: The partition count of the log.
-        partitioner: Assigns the rows to partitions. None if they have a column ``partition``.
+    The rows of each partition keep their order. A partitioner assigns them unless they have a column ``partition``.
+    Raises NotRoutedError if a partition id is null or not in ``range(partitions)``.
     """
     for batch in batches:
         if batch.num_rows == 0:

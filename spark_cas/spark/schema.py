@@ -290,7 +290,6 @@ def check_write_schema(
     """Check the columns of a frame to write, and return its routing mark, or None.
 
     Args:
-        schema: The columns.
         routed: Whether the caller states that all rows of a partition are in one task.
         in_any_task: Whether any task may append rows of any partition. Then the column ``partition`` may be missing.
         on_brokers: Whether the log is a topic. Any other log rejects the column ``topic``, except in a frame from a

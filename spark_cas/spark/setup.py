@@ -64,9 +64,8 @@ def record_run(spark: "SparkSession", *, in_tasks: bool) -> None:
 
     A context uses the same Python until it stops. On Spark Connect, this records nothing.
     """
-    context = _context_of(spark)
-    if context is not None:
-        _known[context] = in_tasks or _known.get(context, False)
+    if jvm_of(spark) is not None:
+        _known[spark.sparkContext] = in_tasks or _known.get(spark.sparkContext, False)
 
 
 def has_run(spark: "SparkSession", *, in_tasks: bool) -> bool:
@@ -74,14 +73,8 @@ def has_run(spark: "SparkSession", *, in_tasks: bool) -> bool:
 
     On Spark Connect the result is False, because only the server may be able to read the log.
     """
-    context = _context_of(spark)
-    result = None if context is None else _known.get(context)
+    result = None if jvm_of(spark) is None else _known.get(spark.sparkContext)
     return result is not None and (result or not in_tasks)
-
-
-def _context_of(spark: "SparkSession") -> "SparkContext | None":
-    """Return the context of a session, or None on Spark Connect."""
-    return None if jvm_of(spark) is None else spark.sparkContext
 
 
 def collected(log: "DataFrameReader", spark: "SparkSession") -> "list[Row]":
@@ -105,11 +98,7 @@ def collected(log: "DataFrameReader", spark: "SparkSession") -> "list[Row]":
 
 @contextmanager
 def own_errors(find: Callable[[str], ConditionalLogError | None] = wrapped_error) -> Iterator[None]:
-    """Raise the error of spark_cas that an exception of Spark contains, instead of that exception.
-
-    Args:
-        find: Returns the error that the text of an exception contains, or None.
-    """
+    """Raise the error of spark_cas that ``find`` returns for the text of an exception, instead of that exception."""
     try:
         yield
     except ConditionalLogError:

@@ -56,12 +56,7 @@ class Appender:
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         """Append a chunk at the claim's expected offset, or at the current end if the claim expects none.
 
-        Args:
-            claim: the claim of the partition
-            chunk: the rows to append, or the last chunk of the job in this partition
-
-        Returns:
-            the outcome; Unknown if the store did not report whether it has stored the chunk
+        The outcome is Unknown if the store did not report whether it has stored the chunk.
 
         Raises:
             RecordTooLargeError: if the chunk exceeds `MAX_CHUNK_BYTES`
@@ -188,8 +183,7 @@ class Appender:
     def _put(self, claim: Claim, data: memoryview, stored: StoredChunk) -> tuple[PutVerdict, StoredChunk | None, str]:
         """Put the same bytes until the result is clear or the deadline passes.
 
-        Returns:
-            the verdict, the chunk that is stored at the offset, and the reason if the result is unknown
+        Return the verdict, the chunk that is stored at the offset, and the reason if the result is unknown.
         """
         path = paths.chunk(claim.partition, stored.header.base_offset)
         doing = f"writing {self._store.at(path)}"
@@ -321,7 +315,6 @@ def append_blind(store: RetryingStore, chunks: PartitionChunks, layout: Layout, 
 
 
 def _why_unclear(doing: str, refused: StorageError | None, whose: Existing) -> str:
-    """Return the reason why the commit status of a chunk is unknown."""
     if whose is Existing.UNREADABLE:
         text = refused.message if refused else f"{doing}: the store did not report whether it stored the chunk."
         return f"{text} It could not be read back"

@@ -97,14 +97,7 @@ class StoredChunk:
 
 
 def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredChunk]:
-    """Encode records as a chunk file.
-
-    Args:
-        header: the metadata of the chunk
-        records: the records, with the schema `RECORDS`
-
-    Returns:
-        the bytes of the file, and its header with the checksum
+    """Encode records as a chunk file. Return the bytes of the file, and its header with the checksum.
 
     Raises:
         RecordTooLargeError: if readers would reject the chunk because of the memory of its records
@@ -169,10 +162,6 @@ def _shrinks(values: pa.ChunkedArray) -> bool:
 def decode_header(end: memoryview, subject: str) -> StoredChunk:
     """Read the header of a chunk from the last `HEADER_BYTES` of its file, or from the whole file.
 
-    Args:
-        end: the end of the file
-        subject: the name of the chunk for error messages
-
     Raises:
         ChunkDamagedError: if the footer or the checksum of the header is invalid
         FormatError: if this version does not support the format of the chunk
@@ -198,10 +187,9 @@ def decode_header(end: memoryview, subject: str) -> StoredChunk:
 
 
 def newest_ms(end: memoryview) -> int | None:
-    """Return the highest record timestamp of a chunk in milliseconds; None if it has no records.
+    """Return the highest record timestamp of a chunk in milliseconds, from the end of its file as `decode_header`.
 
-    Args:
-        end: the end of the file, as for `decode_header`
+    The result is None if the chunk has no records.
     """
     metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(end)))
     if metadata.num_rows == 0:
@@ -213,12 +201,7 @@ def newest_ms(end: memoryview) -> int | None:
 
 
 def decode(data: memoryview, subject: str, columns: tuple[str, ...]) -> tuple[StoredChunk, Iterator[pa.RecordBatch]]:
-    """Verify a whole chunk and return its header and its records.
-
-    Args:
-        data: the file
-        subject: the name of the chunk for error messages
-        columns: the columns of `RECORDS` to return
+    """Verify a whole chunk. Return its header, and its records in these columns of `RECORDS`.
 
     Raises:
         ChunkDamagedError: if a checksum does not match; raised before the first record is returned

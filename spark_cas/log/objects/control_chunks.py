@@ -105,11 +105,9 @@ def read_pending(store: Store, stored: StoredLayouts) -> Intent | None:
 
 
 def put_intent(store: RetryingStore, intent: Intent) -> Intent:
-    """Record an expansion, unless one to its epoch is recorded. Return the recorded expansion.
+    """Record an expansion, unless one to its epoch is recorded. Return the recorded one.
 
-    Raises:
-        StorageError: if the store fails until the deadline
-        FormatError: if the recorded expansion is not readable
+    Raises FormatError, StorageError.
     """
     return _decode_intent(store.put_once(paths.intent(intent.epoch), documents.encode(asdict(intent))))
 
@@ -123,10 +121,8 @@ def end_partition(store: RetryingStore, chunks: PartitionChunks, epoch: int) -> 
     """Append the control chunk of an epoch to a partition, unless it has one, and return the end offset.
 
     After each put, this function reads the end again, for every reply of the store. If another writer appended
-    first, it retries at the new end.
-
-    Raises:
-        StorageError: if other writers won, or the store did not reply, until the deadline
+    first, it retries at the new end. Raises StorageError if other writers won, or the store did not reply, until the
+    deadline.
     """
     doing = f"ending {store.at(paths.partition(chunks.number))}"
     wait = store.wait(doing)

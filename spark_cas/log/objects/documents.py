@@ -17,15 +17,7 @@ def encode(value: dict[str, Any]) -> bytes:
 
 
 def decode(data: bytes | memoryview, subject: str) -> dict[str, Any]:
-    """Return the value of a document.
-
-    Args:
-        data: the document
-        subject: the name of the document for error messages
-
-    Raises:
-        FormatError: if the document is corrupt, or a newer version wrote it
-    """
+    """Return the value of a document. Raise FormatError if it is corrupt, or if a newer version wrote it."""
     try:
         document = json.loads(bytes(data))
         version, checksum, value = document["format"], document["checksum"], document["value"]

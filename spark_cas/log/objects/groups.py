@@ -28,8 +28,7 @@ class Groups:
     def at_one_moment(self) -> Iterator[dict[str, GroupOutcome]]:
         """Keep groups without an outcome undecided within this context, even if an outcome is recorded meanwhile.
 
-        Yields:
-            the outcomes that were read within the context
+        Yield the outcomes that were read within the context.
         """
         self._undecided, self._read_outcomes = set(), {}
         try:

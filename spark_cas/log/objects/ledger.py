@@ -33,13 +33,8 @@ class Ledger:
     def progress(self, job: str, pinned_by: str, planned_end: int) -> tuple[Bounds, Progress | None]:
         """Return the bounds of the partition, and the ledger entry of a job or None.
 
-        Args:
-            job: the name of the job
-            pinned_by: identifies the plan of the job
-            planned_end: the end offset in that plan; the job has no chunk below it
-
-        Raises:
-            StorageError: if concurrent trimming interrupted each attempt until the deadline
+        ``pinned_by`` identifies the plan of the job. The job has no chunk below ``planned_end``, the end offset in
+        that plan. Raises StorageError if concurrent trimming interrupted each attempt until the deadline.
         """
         doing = f"looking for job {job!r} in {self._store.at(paths.partition(self._chunks.number))}"
         wait = self._store.wait(doing)
@@ -81,14 +76,7 @@ class Ledger:
         return result if result and result.end_offset > bounds.start_offset else None
 
     def newer(self, job: str, known: Progress | None, unseen_from: int, bounds: Bounds) -> Progress | None:
-        """Return the job's newest entry in the chunks from an offset on; None if it is not newer than ``known``.
-
-        Args:
-            job: the name of the job
-            known: the last known progress
-            unseen_from: the first offset to check
-            bounds: the bounds of the partition
-        """
+        """Return the job's newest entry in the chunks from an offset on; None if it is not newer than ``known``."""
         result, _ = self._newest_from(job, max(unseen_from, bounds.start_offset), bounds, None)
         return result if result and result.rows > (known.rows if known else 0) else None
 
@@ -104,11 +92,7 @@ class Ledger:
         return self._decode(result, job)
 
     def close(self, progress: Progress, pinned_by: str) -> Progress:
-        """Record the entry with which a job ended without more rows under a plan, unless one is recorded.
-
-        Returns:
-            the recorded entry
-        """
+        """Record the entry with which a job ended without more rows, unless it has one. Return the recorded entry."""
         path = paths.closed(progress.job, pinned_by, self._chunks.number)
         return self._decode(self._store.put_once(path, documents.encode(asdict(progress))), progress.job)
 

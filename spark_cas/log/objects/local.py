@@ -243,12 +243,7 @@ def _remove(path: Path) -> None:
 
 
 def plain(number: int | None, doing: str) -> StorageError:
-    """Return the StorageError for an error number of the file system.
-
-    Args:
-        number: the error number; None if there is none
-        doing: the operation and its path, for the message
-    """
+    """Return the StorageError for an error number of the file system, while ``doing`` an operation on a path."""
     cause, remedy = {
         errno.ENOSPC: ("the disk is full", "Free some space"),
         errno.EDQUOT: ("the disk quota is used up", "Free some space"),

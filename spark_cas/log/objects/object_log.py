@@ -131,10 +131,8 @@ class ObjectLog(ObjectRegistry, Backend):
     ) -> tuple[Bounds, ...]:
         """Return the bounds of each partition up to its first uncommitted chunk.
 
-        The result contains each group's chunks in all partitions or in none.
-
-        Raises:
-            UndecidedError: if ``waiting``, and groups kept committing between the reads until the deadline
+        The result contains each group's chunks in all partitions or in none. Raises UndecidedError if ``waiting``,
+        and groups kept committing between the reads until the deadline.
         """
         with within(self.patience_seconds):
             wait = self._store.wait(f"looking where the partitions of {self._store.at()} end")
@@ -242,9 +240,7 @@ class ObjectLog(ObjectRegistry, Backend):
     def _changed(self, partition: int, log_id: str, epoch: int) -> LayoutChanged | None:
         """Return a rejection if a plan of this epoch is no longer valid.
 
-        Raises:
-            LogNotSharedError: if this is another log
-            ValueError: if the partition is out of range
+        Raises LogNotSharedError if this is another log, and ValueError if the partition is out of range.
         """
         stored = stored_layouts(self._store)
         try:
@@ -262,12 +258,9 @@ class ObjectLog(ObjectRegistry, Backend):
         return None
 
     def _require_recorded(self, plan: Plan) -> None:
-        """Check that this log holds the plan that a driver recorded.
+        """Raise LogNotSharedError unless this log holds the plan that a driver recorded.
 
         A copy of a log has the same id, but may lack the plan.
-
-        Raises:
-            LogNotSharedError: if it does not
         """
         if not plan.pinned_by:
             return  # the job never resumes
@@ -309,13 +302,9 @@ class ObjectLog(ObjectRegistry, Backend):
         return self._ledgers[chunks]
 
     def _prove_put_if_absent(self) -> None:
-        """Verify, once per instance, that the store rejects a put if the name exists.
+        """Verify, once per instance, that the store rejects a put if the name exists. All guarantees depend on this.
 
-        All guarantees depend on this.
-
-        Raises:
-            StoreUnsafeError: if the store overwrites the object
-            StorageError: if the store does not reply until the deadline
+        Raises StoreUnsafeError if it overwrites the object, and StorageError if it does not reply until the deadline.
         """
         if self._proven:
             return

@@ -60,8 +60,7 @@ class PartitionChunks:
     def dated_chunk_at(self, base_offset: int) -> tuple[StoredChunk, int | None] | None:
         """Return the chunk that begins at an offset, with its highest timestamp in milliseconds.
 
-        Returns:
-            None if there is no chunk or its group has no outcome; the timestamp is None if the chunk has no records
+        The result is None as for `chunk_at`. The timestamp is None if the chunk has no records.
         """
         result = self._footer_at(base_offset)
         known = result and self.groups.visible(result[0], self.group)
@@ -79,11 +78,7 @@ class PartitionChunks:
         return known is not None and is_void(known)
 
     def require_in_place(self, stored: StoredChunk, base_offset: int) -> None:
-        """Check that a chunk was written for this log, partition and offset.
-
-        Raises:
-            ChunkDamagedError: if it was not
-        """
+        """Raise ChunkDamagedError unless a chunk was written for this log, partition and offset."""
         header = stored.header
         if (header.log_id, header.partition, header.base_offset) != (self.log_id, self.number, base_offset):
             raise ChunkDamagedError(
@@ -93,10 +88,6 @@ class PartitionChunks:
 
     def chunks_from(self, base_offset: int, known_end: int = 0) -> Iterator[StoredChunk]:
         """Yield the chunks in order, from the one that begins at an offset to the end.
-
-        Args:
-            base_offset: the offset of the first chunk
-            known_end: the end offset that the chunks must reach at least
 
         Raises:
             TrimmedMeanwhileError: if chunks below ``known_end`` were trimmed
@@ -126,16 +117,12 @@ class PartitionChunks:
         return int(names[-1].rpartition("/")[2].partition(".")[0]) if names else 0
 
     def find_end(self, *, by_listing: bool = False) -> tuple[Bounds, StoredChunk | None]:
-        """Return the bounds of the partition, and its newest chunk or None.
+        """Return the bounds, and the newest chunk or None. With ``by_listing``, ignore cached chunks and hints.
 
-        Args:
-            by_listing: ignore cached chunks and hints
-
-        Raises:
-            ChunkDamagedError: if a chunk is missing or does not follow its predecessor
+        Raises ChunkDamagedError if a chunk is missing or does not follow its predecessor.
         """
         known = None if by_listing else self._newest
-        hinted = None if by_listing or known else self._hinted()
+        hinted = None if by_listing or known else self.read_hint(paths.end_hint(self.number))
         newest = self._walk(known or hinted or self._listed())
         start = self.start_offset()
         if hinted and newest and not _is_trimmed(newest, start) and self._has_hole_after(newest):
@@ -251,9 +238,6 @@ class PartitionChunks:
         self.require_in_place(stored, base_offset)
         return stored, end
 
-    def _hinted(self) -> StoredChunk | None:
-        return self.read_hint(paths.end_hint(self.number))
-
     def _listed(self) -> StoredChunk | None:
         bases = self.base_offsets()
         newest = self.chunk_at(bases[-1]) if bases else None
@@ -281,8 +265,6 @@ class PartitionChunks:
 
     def _has_hole_after(self, newest: StoredChunk) -> bool:
         """Return whether later chunks exist although the chunk after ``newest`` is missing.
-
-        `find_end` checks this when it starts from a hint.
 
         A listing during concurrent appends may include a later chunk without an earlier one. The second read of the
         missing name excludes that case.

@@ -20,12 +20,7 @@ def read_chunks(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the records of a range in order, each batch with the offset of its first record.
 
-    Args:
-        store: the store
-        chunks: the partition
-        start: the start offset of the partition
-        offsets: the range to read, within the bounds of the partition
-        columns: the columns of `RECORDS` to read
+    ``start`` is the start offset of the partition, and the range is within its bounds.
 
     Raises:
         TrimmedError: if a chunk was trimmed during the read

@@ -62,9 +62,7 @@ class NoServerError(NotNowError):
 def plain(error: BaseException, doing: str) -> StorageError:
     """Return the StorageError for an error of obstore; NotNowError if it is transient.
 
-    Args:
-        error: the error of obstore
-        doing: the operation and its path, for example "reading s3://logs/flights/_log/layout"
+    ``doing`` is the operation and its path, for example "reading s3://logs/flights/_log/layout".
     """
     status = _status(error)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403"):

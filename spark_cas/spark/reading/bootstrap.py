@@ -91,10 +91,6 @@ def latest(records: "DataFrame", at: "PinnedBounds") -> "DataFrame":
 
     The records need to include only the newest one of each key in each partition. Spark aggregates them, and spills
     to disk if the keys exceed the memory of a task.
-
-    Args:
-        records: Records with the columns of `STATE`.
-        at: The bound of the log that they were read at.
     """
     newest = sf.max_by(sf.struct("value", "offset", "timestamp"), "offset").alias("newest")
     grouped = records.where("key IS NOT NULL").groupBy("partition", "key").agg(newest)
@@ -195,9 +191,8 @@ class PinnedLog:
 
         The session reads them, because on Spark Connect only the server may be able to reach the log.
 
-        Raises OptionError and LogNotFoundError, and StorageError if a transaction stays open for
+        Raises OptionError and the errors of reading the log, such as StorageError if a transaction stays open for
         ``openTransactionWaitMs``.
-        Raises other errors of reading the log.
         """
         values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
         self._options = {name: str(value) for name, value in values.items()}
@@ -214,11 +209,8 @@ class PinnedLog:
         """Return the records from these offsets up to the pinned ends.
 
         If the log was recreated, or ends before the pinned ends, TruncatedError is raised when the DataFrame is used.
-
-        Args:
-            start_offsets: The first offset of each partition.
-            schema: The columns to read; None reads all of them.
-            newest: Read at least the newest record of each key in each partition, and possibly others.
+        Without a schema, read all columns. With ``newest``, read at least the newest record of each key in each
+        partition, and possibly others.
         """
         reader = self._spark.read.format("conditional-log").options(**without_topic(self._options))
         if newest:
@@ -242,12 +234,7 @@ def _refuse_parts(options: Mapping[str, str]) -> None:
 
 
 def pin(spark: "SparkSession", options: Mapping[str, str]) -> PinnedBounds:
-    """Return the present bounds of a log. Raises as `PinnedLog`.
-
-    Args:
-        spark: The session, which reads them.
-        options: The options of a read that select one log, and no part of it.
-    """
+    """Return the present bounds of the log that these options of a read select. Raises as `PinnedLog`."""
     now_ms = clock.now_ms()
     view = spark.read.format("conditional-log").options(**options).option("view", "offsets").schema(OFFSETS)
     rows = sorted(collected(view, spark), key=lambda row: (row.topic, row.partition))

@@ -59,17 +59,14 @@ class SelectedLogs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._forget()
+        self._open.clear()
+        self._topics = None
+        self._layouts.clear()
         self._closing.__exit__(kind, error, trace)
 
     def close(self) -> None:
         """Close all logs and their clients."""
         self.__exit__(None, None, None)
-
-    def _forget(self) -> None:
-        self._open.clear()
-        self._topics = None
-        self._layouts.clear()
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the selected topics, sorted.
@@ -100,8 +97,7 @@ class SelectedLogs:
             LogNotFoundError: A log is missing, and ``without_absent`` is false.
             OptionError: An assigned partition does not exist.
             TruncatedError: A log has another id than the options name.
-            FormatError: The metadata of a log is invalid.
-            StorageError: A log cannot be read.
+            FormatError, StorageError: A log cannot be read.
         """
         known: LogStates = {}
         for topic in self.names():

@@ -10,12 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_cas.core.errors import (
-    ConditionalLogError,
-    JobMismatchError,
-    OptionError,
-    StorageError,
-)
+from spark_cas.core.errors import ConditionalLogError, JobMismatchError, OptionError, StorageError
 from spark_cas.core.guarantee import OFF
 from spark_cas.core.partitioner import Partitioner
 from spark_cas.core.plan import BY_KEY, Completion, Layout
@@ -74,14 +69,13 @@ def plan_blind_write(
     """
     if request.job is not None:
         _refuse_begun(log, request.job, guarantee)
-    run, now_ms = uuid.uuid4().hex, clock.now_ms()
     task = BlindTask(
         request,
         layout,
-        run,
-        started_ms,
-        now_ms,
-        guarantee,
+        run=uuid.uuid4().hex,
+        started_ms=started_ms,
+        began_ms=clock.now_ms(),
+        guarantee=guarantee,
         end_markers=mark.end_markers if mark else "none",
         partitioner=partitioner,
         in_any_task=request.idempotence == OFF and mark is None,
@@ -124,28 +118,25 @@ class BlindWriter(DataSourceArrowWriter):
         task = self.task
         planning_ms = (task.started_ms, task.began_ms)
         with measured(task.request, messages, job=task.request.job, planning_ms=planning_ms):
-            self._commit(messages)
-
-    def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        try:
-            reports = accepted(messages, in_any_task=self.task.in_any_task)
-        except ConditionalLogError as refusal:
-            self._end(messages)
-            rows = {partition: count for partition, count in appended_rows(messages).items() if count}
-            # A failed attempt of a task may have appended more rows than the messages count.
-            advice = "Appended rows stay, also those of failed task attempts. Write only the rows that are missing."
-            raise refusal.with_message(f"{refusal.message} {advice}", appended_rows=rows) from None
-        results = [result for report in reports for result in report.results]
-        if self.task.request.report is not None:
-            layout, now_ms = self.task.layout, clock.now_ms()
-            partitions = tuple(sorted(results, key=lambda result: result.progress.partition))
-            put_report(self.task.request.report, Completion("", layout.log_id, layout.epoch, partitions, now_ms))
+            try:
+                reports = accepted(messages, in_any_task=task.in_any_task)
+            except ConditionalLogError as refusal:
+                self.abort(messages)
+                rows = {partition: count for partition, count in appended_rows(messages).items() if count}
+                # A failed attempt of a task may have appended more rows than the messages count.
+                advice = (
+                    "Appended rows stay, also those of failed task attempts. Write only the rows that are missing."
+                )
+                raise refusal.with_message(f"{refusal.message} {advice}", appended_rows=rows) from None
+            if task.request.report is not None:
+                results = [result for report in reports for result in report.results]
+                partitions = tuple(sorted(results, key=lambda result: result.progress.partition))
+                layout = task.layout
+                completion = Completion("", layout.log_id, layout.epoch, partitions, clock.now_ms())
+                put_report(task.request.report, completion)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the cancellation. The appended rows stay."""
-        self._end(messages)
-
-    def _end(self, messages: list[WriterCommitMessage | None]) -> None:
         if is_rejected(messages):
             spec = for_last_requests(self.task.request.spec)
             with suppress(ConditionalLogError), planned_log(spec, self.task.layout.log_id) as log:

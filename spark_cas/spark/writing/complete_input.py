@@ -24,11 +24,6 @@ def task_rows(batches: Iterator[pa.RecordBatch], partitions: int, markers: EndMa
 
     Without end markers, it may be undetected (`has_end`): the rows may be only a part of those of the task.
 
-    Args:
-        batches: The batches that Spark sends.
-        partitions: The partition count of the log.
-        markers: The end markers of the frame.
-
     Raises:
         EOFError: The input was cut off.
         NotRoutedError: The frame was changed after `route`, or its rows are in several tasks.

@@ -90,10 +90,7 @@ def without_end_markers(df: "DataFrame") -> "DataFrame":
 def require_markers(markers: EndMarkers, *, in_one_task: bool, in_one_chunk: bool = False) -> None:
     """Raise NotRoutedError unless the end markers of a frame suit its write.
 
-    Args:
-        markers: The end markers of the frame.
-        in_one_task: Whether the write needs all rows in one task.
-        in_one_chunk: Whether the write needs all rows of a partition in one chunk.
+    The write needs all rows ``in_one_task``, or all rows of a partition ``in_one_chunk``.
     """
     if in_one_chunk and markers == "none":
         raise NotRoutedError(
@@ -108,11 +105,7 @@ def require_markers(markers: EndMarkers, *, in_one_task: bool, in_one_chunk: boo
 
 
 def before_end_markers(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task without the end markers of its partitions.
-
-    Args:
-        batches: The input of the task: the rows of each of its partitions, followed by the end marker.
-        partitions: The partition count of the log.
+    """Yield the rows of a task, of which an end marker follows those of each partition, without the end markers.
 
     Raises:
         EOFError: The input ended before the end marker of a partition.
@@ -149,14 +142,9 @@ def require_no_end_markers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def all_in_one_task(batches: Iterable[pa.RecordBatch], markers: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the one task of a load, without end markers.
+    """Yield the rows of the one task of a load without its end markers, of which the last row is one.
 
-    Args:
-        batches: The input of the task. It ends with an end marker.
-        markers: The number of end markers in all rows of the load.
-
-    Raises:
-        NotRoutedError: The task does not have all rows of the load. It is raised after the last row.
+    Raises NotRoutedError after the last row if the task does not have all rows of the load.
     """
     known, result, ended = 0, 0, True
     for rows, number in _pieces(batches):

@@ -26,12 +26,8 @@ def measured(
 ) -> Iterator[None]:
     """Log a write after the block, which commits it, and send its metrics and lineage if they have a target.
 
-    Args:
-        request: The request of the write.
-        messages: The reports of the tasks.
-        job: The name of the job; None if it has none.
-        planning_ms: When the driver began and finished to plan, milliseconds since 1970.
-        batch: The number of the micro-batch, if the write is one.
+    The driver began and finished to plan at ``planning_ms``, milliseconds since 1970. ``batch`` is the number of the
+    micro-batch, if the write is one.
     """
     committing_ms, error = clock.now_ms(), ""
     try:

@@ -94,13 +94,8 @@ def attempted(
     """Append the rows of one attempt of a task, and return its report.
 
     A definite error is a part of the report, because Spark retries a task that raises. Only errors that a retry may
-    overcome are raised: FencedError, UnknownOutcomeError and StorageError, except NotStoredError.
-
-    Args:
-        pairs: The rows, as (partition, records).
-        append: Appends them.
-        run: Counts the rows that ``append`` appends.
-        cancel: Called with a definite error, to stop the other tasks.
+    overcome are raised: FencedError, UnknownOutcomeError and StorageError, except NotStoredError. ``run`` counts the
+    rows that ``append`` appends. ``cancel`` gets a definite error, to stop the other tasks.
     """
     run = run or TaskRun()
     null_keys: dict[int, int] = {}
@@ -161,7 +156,7 @@ def worst_refusal(reports: Iterable[TaskReport]) -> ConditionalLogError | None:
     rejections = {report.rejection for report in reports if report.rejection is not None}
     if not rejections:
         return None
-    first, *others = sorted(rejections, key=_rank)
+    first, *others = sorted(rejections, key=lambda each: (rank_of(each.kind), each.partitions, each.message))
     error = first.error()
     if others:
         return error.with_message(f"{error.message} Refused as well: {'; '.join(_brief(other) for other in others)}.")
@@ -208,10 +203,6 @@ def rank_of(kind: str) -> int:
     """Return the rank of a kind of error. Of several errors, the user gets the kind with the lowest rank."""
     kinds: Sequence[str] = _MOST_IMPORTANT_FIRST
     return kinds.index(kind) if kind in kinds else len(kinds)
-
-
-def _rank(rejection: Rejection) -> tuple[int, tuple[int, ...], str]:
-    return rank_of(rejection.kind), rejection.partitions, rejection.message
 
 
 def _brief(rejection: Rejection) -> str:

@@ -110,16 +110,8 @@ def route_rows(
 ) -> "DataFrame":
     """Return the rows of a frame ready for a write, as `route` does.
 
-    Args:
-        df: The rows to write.
-        request: The write.
-        by: ``"key"`` or ``"partition"``.
-        order_by: As for `route`.
-        has_columns: Whether ``order_by`` has only columns of ``df``, apart from ``asc`` and ``desc``. Otherwise the
-            result has no end markers.
-
-    Raises:
-        ConditionalLogError: The errors of `route`.
+    With ``has_columns``, ``order_by`` has only columns of ``df``, apart from ``asc`` and ``desc``. Otherwise the
+    result has no end markers.
     """
     _make_active(df.sparkSession)
     check_record_types(df.schema)
@@ -131,8 +123,12 @@ def route_rows(
     mark = _layout_mark(df.sparkSession, request, by)
     if df.isStreaming:
         refuse_one_transaction(request)
+    elif not has_columns and (request.atomic or request.in_one_task):
+        raise OptionError(
+            "with this option atomic, route(order_by=...) takes only names of columns of the DataFrame. Nothing was "
+            "appended. Add a column for the expression first, and name it."
+        )
     else:
-        _require_columns(request, has_columns=has_columns)
         markers: EndMarkers = ("load" if request.in_one_task else "partition") if has_columns else "none"
         earlier_rows = () if COLUMN in df.columns else _earlier_rows(request, mark)
         mark = replace(mark, end_markers=markers, sorted=True, earlier=earlier_rows)
@@ -246,14 +242,6 @@ def _partition_in_topic(df: "DataFrame", marks: Mapping[str, Mark], by: str) -> 
         for (partitions, partitioner), names in topics.items()
     ]
     return sf.coalesce(*columns)
-
-
-def _require_columns(request: WriteRequest, *, has_columns: bool) -> None:
-    if not has_columns and (request.atomic or request.in_one_task):
-        raise OptionError(
-            "with this option atomic, route(order_by=...) takes only names of columns of the DataFrame. Nothing was "
-            "appended. Add a column for the expression first, and name it."
-        )
 
 
 def _marked(df: "DataFrame", mark: Mark) -> "DataFrame":

@@ -348,12 +348,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                         run=run,
                     )
 
-                results = in_one_transaction(
-                    log,
-                    task.plan,
-                    append,
-                    fenced_retry_wait_seconds=wait_seconds,
-                )
+                results = in_one_transaction(log, task.plan, append, fenced_retry_wait_seconds=wait_seconds)
         return TaskReport(results)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -374,7 +369,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 require_same(self.task.completion, hashed)
         except ConditionalLogError as refusal:
             error = with_job_state(self.task.request.spec, self.task.plan, refusal, messages, self._with_rows)
-            self._end(messages)
+            self.abort(messages)
             raise error from None
         if self.task.completion is not None:
             completion = self.task.completion
@@ -407,13 +402,10 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         return error.with_message(message, appended_rows={each: rows[each] for each in sorted(rows) if rows[each]})
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Let other loads begin. The visible rows are a prefix of the input, and the same job resumes after them."""
-        self._end(messages)
-
-    def _end(self, messages: Iterable[WriterCommitMessage | None]) -> None:
         """Release the lock and remove the cancellation. No row of an atomic load becomes visible.
 
-        If another run of the job has the lock, that run continues.
+        Visible rows are a prefix of the input, and the same job resumes after them. If another run of the job has the
+        lock, that run continues.
         """
         plan, rejected = self.task.plan, is_rejected(messages)
         if self.task.completion is None and (plan.whole or self.task.lock or rejected):
@@ -436,10 +428,10 @@ def with_job_state(
     with_rows: Callable[[Backend, ConditionalLogError, Sequence[WriterCommitMessage | None]], ConditionalLogError]
     | None = None,
 ) -> ConditionalLogError:
-    """Return the error of the tasks with the state of the job (`refused_as_a_whole`).
+    """Return the error of the tasks with the state of the job (`refused_as_a_whole`), which ``with_rows`` can extend.
 
-    ``with_rows`` can extend that error. If the log cannot be read, return the error of the tasks. It has no next
-    offsets, because those of other partitions are not known.
+    If the log cannot be read, return the error of the tasks. It has no next offsets, because those of other
+    partitions are not known.
     """
     try:
         with planned_log(spec, plan.log_id) as log:
