@@ -124,6 +124,13 @@ class ConditionalLogError(Exception):
     next_offsets: Mapping[Any, Any] | None = None
     """The expected offsets to run the same job with, with the same keys."""
 
+    def __init_subclass__(cls, kind: ErrorKind | None = None, *, retriable: bool | None = None) -> None:
+        super().__init_subclass__()
+        if kind is not None:
+            cls.kind = kind
+        if retriable is not None:
+            cls.retriable = retriable
+
     def __init__(self, message: str, **fields: Unpack[Fields]) -> None:
         super().__init__(message)
         self.message = message
@@ -158,49 +165,32 @@ class RefusedError(ConditionalLogError):
     """A condition did not hold: nothing of the attempt is visible."""
 
 
-class ConflictError(RefusedError):
+class ConflictError(RefusedError, kind=ErrorKind.CONFLICT):
     """A record of another writer is at or after the expected offset."""
 
-    kind = ErrorKind.CONFLICT
 
-
-class TruncatedError(RefusedError):
+class TruncatedError(RefusedError, kind=ErrorKind.TRUNCATED):
     """The log is shorter than before: it lost records."""
 
-    kind = ErrorKind.TRUNCATED
 
-
-class FencedError(RefusedError):
+class FencedError(RefusedError, kind=ErrorKind.FENCED, retriable=True):
     """A newer run of the job, or another job that expects an offset, has claimed the partition."""
 
-    kind = ErrorKind.FENCED
-    retriable = True
 
-
-class ProgressLostError(RefusedError):
+class ProgressLostError(RefusedError, kind=ErrorKind.PROGRESS_LOST):
     """The recorded progress of the job has expired, and no expected offset can decide."""
 
-    kind = ErrorKind.PROGRESS_LOST
 
-
-class LayoutChangedError(RefusedError):
+class LayoutChangedError(RefusedError, kind=ErrorKind.LAYOUT_CHANGED):
     """The log has another layout epoch than the plan."""
 
-    kind = ErrorKind.LAYOUT_CHANGED
 
-
-class LoadInProgressError(RefusedError):
+class LoadInProgressError(RefusedError, kind=ErrorKind.LOAD_IN_PROGRESS, retriable=True):
     """Another load holds the lock of the same partitions. Nothing was planned."""
 
-    kind = ErrorKind.LOAD_IN_PROGRESS
-    retriable = True
 
-
-class NotLeaderError(RefusedError):
+class NotLeaderError(RefusedError, kind=ErrorKind.NOT_LEADER, retriable=True):
     """Another node leads the shard of a key-value store, or none does."""
-
-    kind = ErrorKind.NOT_LEADER
-    retriable = True
 
     def __init__(self, message: str, leader: str | None = None, **fields: Unpack[Fields]) -> None:
         super().__init__(message, **fields)
@@ -208,10 +198,8 @@ class NotLeaderError(RefusedError):
         """The presumed address of the leader; None if it is not known."""
 
 
-class VersionMismatchError(RefusedError):
+class VersionMismatchError(RefusedError, kind=ErrorKind.VERSION_MISMATCH):
     """A key of a key-value store has another version than a write expected."""
-
-    kind = ErrorKind.VERSION_MISMATCH
 
     def __init__(self, message: str, key: bytes = b"", actual: int | None = None, **fields: Unpack[Fields]) -> None:
         super().__init__(message, **fields)
@@ -220,158 +208,108 @@ class VersionMismatchError(RefusedError):
         """The version that the key has; None when it is absent."""
 
 
-class UnknownOutcomeError(ConditionalLogError):
+class UnknownOutcomeError(ConditionalLogError, kind=ErrorKind.UNKNOWN_OUTCOME, retriable=True):
     """A response was lost: the commit status of the last chunk is unknown."""
 
-    kind = ErrorKind.UNKNOWN_OUTCOME
-    retriable = True
 
-
-class MayBeStaleError(ConditionalLogError):
+class MayBeStaleError(ConditionalLogError, kind=ErrorKind.MAY_BE_STALE, retriable=True):
     """The node cannot prove that a value is the newest."""
-
-    kind = ErrorKind.MAY_BE_STALE
-    retriable = True
 
 
 class InputError(ConditionalLogError, ValueError):
     """The input or the call is wrong; nothing was appended because of it."""
 
 
-class OptionError(InputError):
+class OptionError(InputError, kind=ErrorKind.OPTION):
     """An option is unknown, malformed or missing."""
 
-    kind = ErrorKind.OPTION
 
-
-class SchemaError(InputError):
+class SchemaError(InputError, kind=ErrorKind.SCHEMA):
     """A column is missing, unknown or of the wrong type."""
 
-    kind = ErrorKind.SCHEMA
 
-
-class ExpectedOffsetError(InputError):
+class ExpectedOffsetError(InputError, kind=ErrorKind.BAD_EXPECTED_OFFSET):
     """A row has an impossible expected offset: no offset, or not above that of the previous row."""
 
-    kind = ErrorKind.BAD_EXPECTED_OFFSET
 
-
-class RecordTooLargeError(InputError):
+class RecordTooLargeError(InputError, kind=ErrorKind.RECORD_TOO_LARGE):
     """A record exceeds the limit of a chunk or of the topic, or an entry of the registry exceeds that of readers."""
 
-    kind = ErrorKind.RECORD_TOO_LARGE
 
-
-class NotRoutedError(InputError):
+class NotRoutedError(InputError, kind=ErrorKind.NOT_ROUTED):
     """Two tasks have rows of one log partition, or rows are for a partition that the log lacks."""
 
-    kind = ErrorKind.NOT_ROUTED
 
-
-class InputChangedError(InputError):
+class InputChangedError(InputError, kind=ErrorKind.INPUT_CHANGED):
     """The rows differ from those of the first run of the job."""
-
-    kind = ErrorKind.INPUT_CHANGED
 
 
 class MissingRowsError(InputChangedError):
     """The input ended before rows that the log holds. Either it has changed, or Spark has cut off this attempt."""
 
 
-class JobMismatchError(InputError):
+class JobMismatchError(InputError, kind=ErrorKind.JOB_MISMATCH):
     """Another kind of write, or another stream, has this job name."""
 
-    kind = ErrorKind.JOB_MISMATCH
 
-
-class CheckpointMismatchError(InputError):
+class CheckpointMismatchError(InputError, kind=ErrorKind.CHECKPOINT_MISMATCH):
     """The batches in the checkpoint of a streaming query and in the log differ."""
 
-    kind = ErrorKind.CHECKPOINT_MISMATCH
 
-
-class BatchTooLargeError(InputError):
+class BatchTooLargeError(InputError, kind=ErrorKind.BATCH_TOO_LARGE):
     """Rows that need one chunk, of a micro-batch or an atomic load, exceed its limit."""
 
-    kind = ErrorKind.BATCH_TOO_LARGE
 
-
-class SparkSetupError(InputError):
+class SparkSetupError(InputError, kind=ErrorKind.SPARK_SETUP):
     """pyspark is missing or too old, or Spark's workers run another Python."""
 
-    kind = ErrorKind.SPARK_SETUP
 
-
-class UnreadableInputError(InputError):
+class UnreadableInputError(InputError, kind=ErrorKind.INPUT_UNREADABLE):
     """An input file has content that its format, its schema or the read options do not allow."""
-
-    kind = ErrorKind.INPUT_UNREADABLE
 
 
 class LogError(ConditionalLogError):
     """The log or its store cannot be used."""
 
 
-class LogNotFoundError(LogError):
+class LogNotFoundError(LogError, kind=ErrorKind.LOG_NOT_FOUND):
     """No log exists at the address."""
 
-    kind = ErrorKind.LOG_NOT_FOUND
 
-
-class LogNotSharedError(LogError):
+class LogNotSharedError(LogError, kind=ErrorKind.LOG_NOT_SHARED):
     """A worker finds another log, or none, at the address that the driver used."""
 
-    kind = ErrorKind.LOG_NOT_SHARED
 
-
-class TrimmedError(LogError):
+class TrimmedError(LogError, kind=ErrorKind.TRIMMED):
     """Records of a planned read were trimmed."""
 
-    kind = ErrorKind.TRIMMED
 
-
-class FormatError(LogError):
+class FormatError(LogError, kind=ErrorKind.FORMAT):
     """The address has no log, or one of a newer format version."""
 
-    kind = ErrorKind.FORMAT
 
-
-class StoreUnsafeError(LogError):
+class StoreUnsafeError(LogError, kind=ErrorKind.STORE_UNSAFE):
     """The store ignores put-if-absent, which every promise depends on."""
 
-    kind = ErrorKind.STORE_UNSAFE
 
-
-class ChunkDamagedError(LogError):
+class ChunkDamagedError(LogError, kind=ErrorKind.CHUNK_DAMAGED):
     """A chunk is incomplete, or its checksum is wrong."""
 
-    kind = ErrorKind.CHUNK_DAMAGED
 
-
-class UnreadableRecordError(LogError):
+class UnreadableRecordError(LogError, kind=ErrorKind.UNREADABLE_RECORD):
     """A record of another producer has a value that a requested column cannot represent."""
 
-    kind = ErrorKind.UNREADABLE_RECORD
 
-
-class StorageError(LogError):
+class StorageError(LogError, kind=ErrorKind.STORAGE, retriable=True):
     """The brokers or the store cannot be reached, deny access, or are full."""
 
-    kind = ErrorKind.STORAGE
-    retriable = True
 
-
-class AccessDeniedError(StorageError):
+class AccessDeniedError(StorageError, kind=ErrorKind.ACCESS_DENIED, retriable=False):
     """The brokers or the store deny this user a right that the operation needs."""
 
-    kind = ErrorKind.ACCESS_DENIED
-    retriable = False
 
-
-class NotStoredError(StorageError):
+class NotStoredError(StorageError, retriable=False):
     """The store never accepts these rows. Another process receives it as `StorageError`."""
-
-    retriable = False
 
 
 class TransactionEndedError(StorageError):

@@ -67,19 +67,20 @@ def partition_of(
     """
     if not 1 <= partitions <= _MAX_PARTITIONS:
         raise ValueError(f"a log has from 1 to {_MAX_PARTITIONS} partitions, got {partitions}")
-    hashed: Callable[[pa.Array], _Words]
+    keys = records.column("key")
+    hashes = _hashes_of(keys, partitioner)
+    if keys.null_count:
+        hashes[nulls_of(keys)] = _hashes_of(_contents_of(records.filter(keys.is_null())), partitioner)
+    return pa.array((hashes % np.uint32(partitions)).astype(np.int32))
+
+
+def _hashes_of(keys: pa.Array, partitioner: Partitioner) -> _Words:
     match partitioner:
         case "murmur2":
-            hashed = _positive_murmur2
+            return murmur2(keys).view(np.uint32) & np.uint32(0x7FFFFFFF)
         case "crc32":
-            hashed = crc32
-        case _:
-            assert_never(partitioner)
-    keys = records.column("key")
-    hashes = hashed(keys)
-    if keys.null_count:
-        hashes[nulls_of(keys)] = hashed(_contents_of(records.filter(keys.is_null())))
-    return pa.array((hashes % np.uint32(partitions)).astype(np.int32))
+            return crc32(keys)
+    assert_never(partitioner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,36 +117,6 @@ def _positive_murmur2_of(key: bytes) -> int:
         state = (state ^ int.from_bytes(remaining, "little")) * _MURMUR2_M & _UINT32
     state = (state ^ state >> 13) * _MURMUR2_M & _UINT32
     return (state ^ state >> 15) & 0x7FFFFFFF
-
-
-def murmur2(keys: pa.Array | pa.ChunkedArray) -> NDArray[np.int32]:
-    """Return Kafka's 32-bit murmur2 (seed 0x9747b28c) of each key, as Java's signed int.
-
-    The time is linear in the number of keys and bytes, even if key lengths differ widely. Source:
-    ``org.apache.kafka.common.utils.Utils.murmur2``. A null has the hash of the empty key. Raises TypeError for keys
-    of another type than binary, large_binary, string or large_string.
-    """
-    return _chunk_by_chunk(_murmur2, keys).view(np.int32)
-
-
-def crc32(keys: pa.Array | pa.ChunkedArray) -> NDArray[np.uint32]:
-    """Return the CRC-32 (that of zlib) of each key.
-
-    The time is linear in the number of keys and bytes, even if key lengths differ widely. Source:
-    ``rd_kafka_msg_partitioner_consistent`` of librdkafka. A null has the hash of the empty key, 0. Raises TypeError
-    as `murmur2`.
-    """
-    return _chunk_by_chunk(_crc32, keys)
-
-
-def _positive_murmur2(keys: pa.Array) -> _Words:
-    return _murmur2(keys) & np.uint32(0x7FFFFFFF)
-
-
-def _chunk_by_chunk(hashed: Callable[[pa.Array], _Words], keys: pa.Array | pa.ChunkedArray) -> _Words:
-    if isinstance(keys, pa.ChunkedArray):
-        return np.concatenate([np.zeros(0, dtype=np.uint32), *(hashed(chunk) for chunk in keys.chunks)])
-    return hashed(keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +184,13 @@ class _Keys:
         return hashes
 
 
-def _murmur2(column: pa.Array) -> _Words:
+def murmur2(column: pa.Array) -> NDArray[np.int32]:
+    """Return Kafka's 32-bit murmur2 (seed 0x9747b28c) of each key, as Java's signed int.
+
+    The time is linear in the number of keys and bytes, even if key lengths differ widely. Source:
+    ``org.apache.kafka.common.utils.Utils.murmur2``. A null has the hash of the empty key. Raises TypeError for keys
+    of another type than binary, large_binary, string or large_string.
+    """
     keys = _Keys.of(column)
     state = np.uint32(_MURMUR2_SEED) ^ keys.lengths.astype(np.uint32)
     keys.fold(state, _murmur2_step, _murmur2_tail)
@@ -223,7 +200,7 @@ def _murmur2(column: pa.Array) -> _Words:
     state ^= state >> 13
     state *= np.uint32(_MURMUR2_M)
     state ^= state >> 15
-    return keys.in_column_order(state)
+    return keys.in_column_order(state).view(np.int32)
 
 
 def _murmur2_mix(words: _Words) -> _Words:
@@ -257,7 +234,13 @@ def _crc32_tables() -> _Words:
 _CRC32_TABLES = _crc32_tables()
 
 
-def _crc32(column: pa.Array) -> _Words:
+def crc32(column: pa.Array) -> _Words:
+    """Return the CRC-32 (that of zlib) of each key.
+
+    The time is linear in the number of keys and bytes, even if key lengths differ widely. Source:
+    ``rd_kafka_msg_partitioner_consistent`` of librdkafka. A null has the hash of the empty key, 0. Raises TypeError
+    as `murmur2`.
+    """
     keys = _Keys.of(column)
     state = np.full(len(column), _UINT32, dtype=np.uint32)
     keys.fold(state, _crc32_step, _crc32_tail)

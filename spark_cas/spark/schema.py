@@ -28,57 +28,39 @@ from spark_cas.core.row_claims import COLUMN
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
-RECORDS = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
+_TYPES = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    "map<int,bigint>": MapType(IntegerType(), LongType()),
+}
+
+
+def _columns(text: str) -> StructType:
+    """Return the columns in a text of names and types. Spark's own parser needs a session."""
+    return StructType([StructField(name, _TYPES[kind]) for name, kind in (each.split() for each in text.split(", "))])
+
+
+RECORDS = _columns(
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 )
 """The columns and types of Spark's Kafka source."""
 
 RECORDS_AND_HEADERS = StructType([*RECORDS.fields, StructField("headers", HEADERS)])
 
-OFFSETS = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("start_offset", LongType()),
-        StructField("end_offset", LongType()),
-        StructField("layout_epoch", IntegerType()),
-        StructField("log_id", StringType()),
-        StructField("thresholds", MapType(IntegerType(), LongType())),
-        StructField("partitioner", StringType()),
-    ]
+OFFSETS = _columns(
+    "topic string, partition int, start_offset bigint, end_offset bigint, layout_epoch int, log_id string, "
+    "thresholds map<int,bigint>, partitioner string"
 )
 
-PROGRESS = StructType(
-    [
-        StructField("job", StringType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("rows", LongType()),
-        StructField("base_offset", LongType()),
-        StructField("end_offset", LongType()),
-        StructField("chunks", LongType()),
-        StructField("complete", BooleanType()),
-        StructField("digest", StringType()),
-        StructField("committed_at", TimestampType()),
-        StructField("round_of", StringType()),
-        StructField("resumed_rows", LongType()),
-        StructField("attempts", LongType()),
-        StructField("resolved", LongType()),
-        StructField("aborted_rows", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("has_offset", BooleanType()),
-        StructField("has_timestamp", BooleanType()),
-        StructField("start_offset", LongType()),
-        StructField("guarantee", StringType()),
-    ]
+PROGRESS = _columns(
+    "job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint, chunks bigint, "
+    "complete boolean, digest string, committed_at timestamp, round_of string, resumed_rows bigint, attempts bigint, "
+    "resolved bigint, aborted_rows bigint, timestamp timestamp, has_offset boolean, has_timestamp boolean, "
+    "start_offset bigint, guarantee string"
 )
 
 NULLABLE = frozenset({"key", "value", "headers", "timestamp"})
@@ -142,7 +124,6 @@ class Mark:
     layout_epoch: int | None
     """None if the log did not exist. The backend chooses the epoch of a new log."""
     end_markers: EndMarkers = "none"
-    """The end markers of the rows."""
     sorted: bool = False
     """Whether the rows of a partition have the same order in each attempt of a task."""
     earlier: tuple[EarlierRows, ...] = ()

@@ -155,7 +155,14 @@ def pin_plan(
     if first.layout_epoch != layout.epoch and not any_layout:
         plan = newest_plan(log, first)
         if plan.layout_epoch != layout.epoch:
-            _require_incomplete(log, plan)
+            if log.completion(plan.job) is not None:
+                raise LayoutChangedError(
+                    f"job {plan.display_name!r} is complete, and its rows are in the log. Partitions were added "
+                    f"since, so these rows, which were routed for the new ones, cannot be compared with them. Nothing was "
+                    f"appended; there is nothing to do, unless there are other rows: write those, and none that the "
+                    f"job wrote, under another job name.",
+                    job=plan.display_name,
+                )
             require_named_as_now(wanted, settled_layouts(log).expansions, layout.partitions)
             remaining = plan_of_remaining(log, layout, plan, job, earlier)
             plan = (
@@ -297,17 +304,6 @@ def require_same_kind(
             f"job {first.job!r} {result}. Nothing was appended. Run it again as it was planned; rows that are not "
             f"its own need another job name. {_rows_in_log(log, first.job)}",
             job=first.job,
-        )
-
-
-def _require_incomplete(log: Backend, plan: Plan) -> None:
-    if log.completion(plan.job) is not None:
-        raise LayoutChangedError(
-            f"job {plan.display_name!r} is complete, and its rows are in the log. Partitions were added "
-            f"since, so these rows, which were routed for the new ones, cannot be compared with them. Nothing was "
-            f"appended; there is nothing to do, unless there are other rows: write those, and none that the job "
-            f"wrote, under another job name.",
-            job=plan.display_name,
         )
 
 

@@ -156,17 +156,14 @@ class ObjectLog(ObjectRegistry, Backend):
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         with within(self.patience_seconds):
-            return self._claim(partition, plan)
-
-    def _claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        changed = self._changed(partition, plan.log_id, plan.layout_epoch)
-        if changed is not None:
-            return changed
-        self._prove_put_if_absent()
-        self._require_recorded(plan)
-        self._settle("plan", paths.plan(plan.job), plan.pinned_by)
-        ledger = self._ledger(partition, plan.group)
-        bounds, progress = ledger.progress(plan.job, plan.pinned_by, plan.end_offsets[partition])
+            changed = self._changed(partition, plan.log_id, plan.layout_epoch)
+            if changed is not None:
+                return changed
+            self._prove_put_if_absent()
+            self._require_recorded(plan)
+            self._settle("plan", paths.plan(plan.job), plan.pinned_by)
+            ledger = self._ledger(partition, plan.group)
+            bounds, progress = ledger.progress(plan.job, plan.pinned_by, plan.end_offsets[partition])
         if progress_lost(plan, partition, progress, bounds.start_offset):
             return ProgressLost(plan.job)
         return Claim(partition, plan, resume_offset(plan, partition, progress), progress, bounds.end_offset)

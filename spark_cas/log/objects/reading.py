@@ -43,7 +43,11 @@ def read_chunks(
         stored, batches = decode(data, path, columns)
         del data  # the batches own the memory, which is released before the next chunk is read
         chunks.require_in_place(stored, at)
-        _require_next(stored, before, path)
+        if before is not None and stored.header.previous != before.id:
+            raise ChunkDamagedError(
+                f"{path}: it does not follow the chunk before it: a file was moved or replaced. Nothing of it was "
+                f"read. Restore the files of this partition from a copy."
+            )
         known = chunks.groups.visible(stored, "")
         if known is None:
             raise chunks.missing(at)  # the range ends before any uncommitted chunk
@@ -113,11 +117,3 @@ def _part(batches: Iterator[pa.RecordBatch], at: int, offsets: OffsetRange) -> I
         elif part is not None:
             yield part.base_offset, batch.slice(part.base_offset - at, len(part))
         at = here.end_offset
-
-
-def _require_next(stored: StoredChunk, before: StoredChunk | None, path: str) -> None:
-    if before is not None and stored.header.previous != before.id:
-        raise ChunkDamagedError(
-            f"{path}: it does not follow the chunk before it: a file was moved or replaced. Nothing of it was read. "
-            f"Restore the files of this partition from a copy."
-        )

@@ -106,12 +106,8 @@ class RetryingStore:
             except NotNowError as error:
                 passes = self._reached or not isinstance(error, NoServerError)
                 if not (passes and wait.again(error.why)):
-                    raise _retries_exhausted(error, wait) from None
+                    retried = f" The request was retried for {wait.waited:.0f} s." if wait.waited >= 1 else ""
+                    raise StorageError(f"{error.message}{retried}") from None
             else:
                 self._reached = True
                 return answer
-
-
-def _retries_exhausted(error: NotNowError, wait: Wait) -> StorageError:
-    retried = f" The request was retried for {wait.waited:.0f} s." if wait.waited >= 1 else ""
-    return StorageError(f"{error.message}{retried}")

@@ -75,20 +75,17 @@ class JvmHash:
         """Return the partition of each binary key as an int, as `partition_of_key` does."""
         if partitioner == "crc32":
             return (sf.crc32(keys) % sf.lit(partitions)).cast(IntegerType())
-        hashed = self._called(_HASH, self._int, keys, sf.length(keys))
+        values = [self._columns.expression(java_column(each)) for each in (keys, sf.length(keys))]
+        hashed = Column(self._columns.column(self._call(values)))
         return hashed.bitwiseAND(sf.lit(0x7FFFFFFF)) % sf.lit(partitions)
 
-    def _called(self, method: tuple[str, str], kind: JavaObject, *columns: Column) -> Column:
-        values = [self._columns.expression(java_column(each)) for each in columns]
-        return Column(self._columns.column(self._call(method, kind, values)))
-
-    def _call(self, method: tuple[str, str], kind: JavaObject, values: list[JavaObject]) -> JavaObject:
-        of, name = method
+    def _call(self, values: list[JavaObject]) -> JavaObject:
+        of, name = _HASH
         jvm = self._jvm
         null_for_a_null = may_be_null = deterministic = True
         return self._catalyst.objects.StaticInvoke(
             jvm.java.lang.Class.forName(of),
-            kind,
+            self._int,
             name,
             jvm.PythonUtils.toSeq(values),
             jvm.PythonUtils.toSeq([]),  # no casts of the arguments
@@ -103,12 +100,11 @@ class JvmHash:
         self.partition_of(sf.lit(b""), 1)
         literal = _the(self._catalyst, "Literal")
         for key in _TRIED:
-            hashed = self._call(_HASH, self._int, [literal.apply(key), literal.apply(len(key))]).eval(None)
+            hashed = self._call([literal.apply(key), literal.apply(len(key))]).eval(None)
             if (hashed & 0x7FFFFFFF) % _MOST_PARTITIONS != partition_of_key(key, _MOST_PARTITIONS):
                 return False
         return True
 
 
 def _the(package: JavaObject, name: str) -> JavaObject:
-    """Return a singleton object of Scala."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")

@@ -123,7 +123,6 @@ class PinnedBounds:
     log_id: str
     layout_epoch: int
     bounds: tuple[Bounds, ...]
-    """The bounds of each partition."""
     pinned_at_ms: int
     """The time just before the bounds were read, in milliseconds since 1970."""
     thresholds: tuple[dict[int, int], ...] = ()

@@ -9,18 +9,18 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_cas.core.errors import TrimmedError, TruncatedError
-from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.log.backend import Backend
 from spark_cas.options.option import VIEW_NEWEST
 from spark_cas.options.read_range import kept
-from spark_cas.options.read_tasks import Ranges, Splitting, Task
+from spark_cas.options.read_tasks import Task
 from spark_cas.options.request import ReadRequest
 from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.arrow_rows import RowBuilder
 from spark_cas.spark.plain_errors import called_by_spark
-from spark_cas.spark.reading.selected_logs import LogStates, SelectedLogs, bounds_in
+from spark_cas.spark.reading.selected_logs import SelectedLogs, bounds_in
 from spark_cas.spark.versions import arrow_schema
 from spark_cas.spark.worker import planned_log
 
@@ -59,17 +59,13 @@ class RecordsReader(Acknowledged, DataSourceReader):
         with SelectedLogs(self.request.selection) as logs:
             known = logs.read(waiting=True)
             ranges = self.request.range.resolve(bounds_in(known), logs.since)
-        return tasks_of(known, ranges, self.request.splitting)
+        tasks = self.request.splitting.split(ranges)
+        return [RecordsPartition(known[task[0][0].topic].log_id, task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # If there is nothing to read, Spark passes an empty partition of its own.
         if isinstance(partition, RecordsPartition):
             yield from read_records(self.request, partition, self.schema)
-
-
-def tasks_of(known: LogStates, ranges: Ranges, splitting: Splitting) -> list[InputPartition]:
-    """Return the partitions of a read, one per task."""
-    return [RecordsPartition(known[task[0][0].topic].log_id, task) for task in splitting.split(ranges)]
 
 
 def read_records(request: ReadRequest, task: RecordsPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -106,19 +102,16 @@ def _kept_records(
             bounds = log.bounds_of([at.partition], waiting=False)[0]
             if bounds.start_offset <= offsets.base_offset:
                 if isinstance(error, ValueError) and offsets.end_offset > bounds.end_offset:
-                    raise _truncated(at, offsets, bounds) from None
+                    # Two reads found it too short.
+                    raise TruncatedError(
+                        f"{at} ends at {bounds.end_offset}, but the read was planned up to offset "
+                        f"{offsets.end_offset}: the log lost records. Find the cause, then read or bootstrap again. "
+                        f"A stream needs a new checkpoint."
+                    ) from None
                 raise
             offsets = kept(at, offsets, bounds.start_offset, fail_on_data_loss=fail_on_data_loss)
         else:
             return
-
-
-def _truncated(at: TopicPartition, offsets: OffsetRange, bounds: Bounds) -> TruncatedError:
-    """Return the error of a partition that was too short in two reads."""
-    return TruncatedError(
-        f"{at} ends at {bounds.end_offset}, but the read was planned up to offset {offsets.end_offset}: the log lost "
-        f"records. Find the cause, then read or bootstrap again. A stream needs a new checkpoint."
-    )
 
 
 def newest_of_keys(batches: Iterable[pa.RecordBatch], most_bytes: int = _MOST_BYTES) -> Iterator[pa.RecordBatch]:

@@ -68,6 +68,7 @@ class Verification:
         return not (self.missing or self.unexpected or self.out_of_order)
 
 
+@own_errors()
 def verify_log(
     df: "DataFrame",
     path_or_options: str | Mapping[str, str | float],
@@ -97,16 +98,7 @@ def verify_log(
         OptionError: The options are invalid, or name several logs.
         ConditionalLogError: The log cannot be read. If ``df`` reads a log too, the error may be of that log.
     """
-    with own_errors():
-        return _verified(without_end_markers(df), path_or_options, order_by, first)
-
-
-def _verified(
-    df: "DataFrame",
-    path_or_options: str | Mapping[str, str | float],
-    order_by: "Sequence[str | Column]",
-    first: int,
-) -> Verification:
+    df = without_end_markers(df)
     columns = _compared(df)
     values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     options = {name: str(value) for name, value in values.items()}

@@ -316,7 +316,6 @@ def _without(options: Mapping[str, str], *names: str) -> dict[str, str]:
 
 
 def _layout_of(routed: "DataFrame") -> tuple[int, int | None] | None:
-    """Return the partition count and layout epoch that a frame was routed for."""
     mark = mark_of(routed.schema)
     return None if mark is None else (mark.partitions, mark.layout_epoch)
 

@@ -38,14 +38,12 @@ class BlindTask:
     """The request, with limits that include those of the log."""
     layout: Layout
     run: str
-    """The id of this write."""
     started_ms: int
     """When the driver began to plan the run, milliseconds since 1970."""
     began_ms: int
     """When the driver planned the run, milliseconds since 1970."""
     guarantee: str
     end_markers: EndMarkers
-    """The end markers of the rows."""
     partitioner: Partitioner | None = None
     """The partitioner with which tasks assign rows to partitions; None if the rows have a column ``partition``."""
     in_any_task: bool = False

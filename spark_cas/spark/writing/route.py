@@ -346,12 +346,10 @@ def _layout_through(spark: "SparkSession", request: WriteRequest, by: str) -> _L
 
 
 def _placed(df: "DataFrame", partitions: int, by: str, partitioner: Partitioner | None) -> "DataFrame":
-    """Return the rows with the column ``partition``."""
     return df.withColumn("partition", _partition_of_row(df, partitions, by, partitioner))
 
 
 def _partition_of_row(df: "DataFrame", partitions: int, by: str, partitioner: Partitioner | None) -> "Column":
-    """Return the partition of each row."""
     if by == "key":
         _require_column(df, "key", BinaryType(), StringType())
         return partition_by_key(df, partitions, partitioner or DEFAULT_PARTITIONER)

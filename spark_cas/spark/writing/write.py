@@ -87,7 +87,6 @@ class WriteTask:
     completion: Completion | None
     """The completion of the job if it was complete before this write. Then nothing is appended."""
     end_markers: EndMarkers
-    """The end markers of the rows."""
     lock: LoadLock | None
     """The lock that makes other loads wait for this one. None if it has no conditions on partitions."""
 
