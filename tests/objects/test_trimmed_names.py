@@ -7,7 +7,7 @@ from spark_cas.core.errors import ChunkDamagedError, StorageError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Fenced, ProgressLost, Unknown
 from spark_cas.core.put_reply import PutReply
-from spark_cas.log.objects import partition, paths, reading
+from spark_cas.log.objects import partition, paths
 from tests.objects.flaky_store import lost
 from tests.objects.places import flaky_log, reopened
 from tests.support.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
@@ -347,12 +347,13 @@ def test_lookup_by_time_skips_chunks_trimmed_meanwhile(monkeypatch):
     log, _ = flaky_log()
     for values in ["ab", "cd", "efg"]:
         append_foreign(log, 0, *values)
-    read = reading.read_chunks
+    chunks = partition.PartitionChunks
+    read = chunks.read
 
     def after_trimming(*arguments):
-        monkeypatch.setattr(reading, "read_chunks", read)
+        monkeypatch.setattr(chunks, "read", read)
         reopened(log).trim(0, 4)
         return read(*arguments)
 
-    monkeypatch.setattr(reading, "read_chunks", after_trimming)
+    monkeypatch.setattr(chunks, "read", after_trimming)
     assert log.offset_since(0, 0) == 4

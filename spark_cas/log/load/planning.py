@@ -158,9 +158,9 @@ def pin_plan(
             if log.completion(plan.job) is not None:
                 raise LayoutChangedError(
                     f"job {plan.display_name!r} is complete, and its rows are in the log. Partitions were added "
-                    f"since, so these rows, which were routed for the new ones, cannot be compared with them. Nothing was "
-                    f"appended; there is nothing to do, unless there are other rows: write those, and none that the "
-                    f"job wrote, under another job name.",
+                    f"since, so these rows, which were routed for the new ones, cannot be compared with them. "
+                    f"Nothing was appended; there is nothing to do, unless there are other rows: write those, and "
+                    f"none that the job wrote, under another job name.",
                     job=plan.display_name,
                 )
             require_named_as_now(wanted, settled_layouts(log).expansions, layout.partitions)

@@ -95,6 +95,11 @@ class StoredChunk:
         """The id under which the next chunk refers to this one."""
         return ChunkId(self.header.base_offset, self.checksum)
 
+    @property
+    def is_void(self) -> bool:
+        """Whether the offsets of the chunk hold no record."""
+        return self.header.progress is None
+
 
 def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredChunk]:
     """Encode records as a chunk file. Return the bytes of the file, and its header with the checksum.

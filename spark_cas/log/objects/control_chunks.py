@@ -32,21 +32,16 @@ class StoredLayouts:
 
     layouts: tuple[str, ...]
     """Paths of the layouts, oldest first."""
-    intents: tuple[str, ...]
-
-    @property
-    def pending(self) -> str | None:
-        """The path of the unfinished expansion; None if there is none."""
-        newest = self.intents[-1] if self.intents else ""
-        return newest if self.layouts and newest > self.layouts[-1] else None
+    pending: str | None
+    """The path of the unfinished expansion; None if there is none."""
 
 
 def stored_layouts(store: Store) -> StoredLayouts:
     """List the layouts of a log. The result is empty if there is no log. Raises StorageError."""
     listed = store.below(paths.LAYOUTS)
-    return StoredLayouts(
-        tuple(each for each in listed if not paths.is_intent(each)), tuple(filter(paths.is_intent, listed))
-    )
+    layouts = tuple(each for each in listed if not paths.is_intent(each))
+    # The intent of an expansion sorts just before its layout.
+    return StoredLayouts(layouts, listed[-1] if layouts and paths.is_intent(listed[-1]) else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,9 @@ from spark_cas.log.objects.control_chunks import (
     read_pending,
     stored_layouts,
 )
-from spark_cas.log.objects.groups import Groups
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.reading import offset_since, read_chunks
-from spark_cas.log.objects.registry import ObjectRegistry
+from spark_cas.log.objects.registry import Groups, ObjectRegistry
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import Store, open_store
 from spark_cas.log.spec import LogSpec
@@ -152,7 +150,7 @@ class ObjectLog(ObjectRegistry, Backend):
                     )
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
-        return offset_since(self._store, self._partition(partition), timestamp_ms)
+        return self._partition(partition).offset_since(timestamp_ms)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         with within(self.patience_seconds):
@@ -189,7 +187,7 @@ class ObjectLog(ObjectRegistry, Backend):
         chunks = self._partition(partition)
         bounds, _ = chunks.find_end()
         bounds.require(offsets)
-        return read_chunks(self._store, chunks, bounds.start_offset, offsets, columns)
+        return chunks.read(bounds.start_offset, offsets, columns)
 
     def progress_of(
         self,

@@ -1,4 +1,4 @@
-"""Chunks of one partition in the store: its start, its end, the links between them, and trimming.
+"""Chunks of one partition in the store: its start, its end, the links between them, reads and trimming.
 
 Offsets are dense, so the name of the chunk after one that ends at offset E can only be E. To find the end from a
 known chunk, request the next name until one is free. A listing is necessary only if no chunk is known.
@@ -9,16 +9,19 @@ that trimming had freed.
 """
 
 import json
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 
-from spark_cas.core.errors import ChunkDamagedError, StorageError
+import pyarrow as pa
+
+from spark_cas.core.errors import ChunkDamagedError, StorageError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.records import first_since
 from spark_cas.log.deadline import within
 from spark_cas.log.objects import documents, paths
-from spark_cas.log.objects.chunk_file import HEADER_BYTES, ChunkId, StoredChunk, decode_header, newest_ms
-from spark_cas.log.objects.groups import Groups, is_void
+from spark_cas.log.objects.chunk_file import HEADER_BYTES, ChunkId, StoredChunk, decode, decode_header, newest_ms
+from spark_cas.log.objects.registry import Groups
 from spark_cas.log.objects.retry import RetryingStore
 
 _REMEMBERED = 32
@@ -57,17 +60,6 @@ class PartitionChunks:
         result = self._footer_at(base_offset)
         return result and result[0]
 
-    def dated_chunk_at(self, base_offset: int) -> tuple[StoredChunk, int | None] | None:
-        """Return the chunk that begins at an offset, with its highest timestamp in milliseconds.
-
-        The result is None as for `chunk_at`. The timestamp is None if the chunk has no records.
-        """
-        result = self._footer_at(base_offset)
-        known = result and self.groups.visible(result[0], self.group)
-        if not result or not known:
-            return None
-        return known, None if is_void(known) else newest_ms(result[1])
-
     def is_undecided(self, stored: StoredChunk) -> bool:
         """Return whether only the writers of its own group can read a stored chunk."""
         return self.groups.visible(stored, "") is None
@@ -75,7 +67,7 @@ class PartitionChunks:
     def is_gap(self, stored: StoredChunk) -> bool:
         """Return whether a stored chunk holds no record for any reader, as after its group was aborted."""
         known = self.groups.visible(stored, "")
-        return known is not None and is_void(known)
+        return known is not None and known.is_void
 
     def require_in_place(self, stored: StoredChunk, base_offset: int) -> None:
         """Raise ChunkDamagedError unless a chunk was written for this log, partition and offset."""
@@ -175,6 +167,90 @@ class PartitionChunks:
     def base_offsets(self) -> list[int]:
         """List the base offsets of all chunks in order."""
         return _base_offsets(self._store.below(paths.partition(self.number)))
+
+    def read(
+        self, start: int, offsets: OffsetRange, columns: tuple[str, ...]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the records of a range in order, each batch with the offset of its first record.
+
+        ``start`` is the start offset of the partition, and the range is within its bounds. The reader verifies whole
+        chunks, and checks that each follows its predecessor.
+
+        Raises:
+            TrimmedError: if a chunk was trimmed during the read
+            ChunkDamagedError: if a chunk is missing, corrupt or out of place
+        """
+        if len(offsets) == 0:
+            return
+        at = self._begin_of_chunk(start, offsets.base_offset)
+        before: StoredChunk | None = None
+        while at < offsets.end_offset:
+            path = paths.chunk(self.number, at)
+            data = self._store.get(path)
+            if at < self.start_offset():
+                raise self._trimmed(at)
+            if data is None:
+                raise self.missing(at)
+            stored, batches = decode(data, path, columns)
+            del data  # the batches own the memory, which is released before the next chunk is read
+            self.require_in_place(stored, at)
+            if before is not None and stored.header.previous != before.id:
+                raise ChunkDamagedError(
+                    f"{path}: it does not follow the chunk before it: a file was moved or replaced. Nothing of it "
+                    f"was read. Restore the files of this partition from a copy."
+                )
+            known = self.groups.visible(stored, "")
+            if known is None:
+                raise self.missing(at)  # the range ends before any uncommitted chunk
+            if not known.is_void:
+                yield from _part(batches, at, offsets)
+            del batches  # release the batches of a skipped chunk
+            before, at = stored, stored.header.end_offset
+
+    def offset_since(self, timestamp_ms: int) -> int | None:
+        """Return the offset of the first record with a timestamp of at least this time, None if all are older.
+
+        Timestamps need not rise with offsets, so this reads the newest timestamp of each chunk, from the start of the
+        partition on. It takes a request per chunk, and one to read the chunk with the record. If trimming removes a
+        chunk meanwhile, the search resumes at the new start.
+        """
+        bounds, _ = self.find_end()
+        at = bounds.start_offset
+        while at < bounds.end_offset:
+            try:
+                footer = self._footer_at(at)
+                known = footer and self.groups.visible(footer[0], self.group)
+                if not footer or not known:
+                    raise self.missing(at) if at >= self.start_offset() else self._trimmed(at)
+                offsets = OffsetRange(at, known.header.end_offset)
+                newest = None if known.is_void else newest_ms(footer[1])
+                if newest is not None and newest >= timestamp_ms:
+                    for base, records in self.read(bounds.start_offset, offsets, ("timestamp",)):
+                        result = first_since(records, timestamp_ms)
+                        if result is not None:
+                            return base + result
+                at = offsets.end_offset
+            except TrimmedError:
+                at = self.start_offset()
+        return None
+
+    def _trimmed(self, at: int) -> TrimmedError:
+        return TrimmedError(
+            f"partition {self.number}: offset {at} was trimmed while it was read. Read again from its start.",
+            partition=self.number,
+        )
+
+    def _begin_of_chunk(self, start: int, offset: int) -> int:
+        """Return the base offset of the chunk that contains an offset, in a partition that begins at ``start``.
+
+        A reader that follows the log resumes at the end of a chunk. The next chunk begins there, so no listing is
+        necessary.
+        """
+        if offset == start or self.stored_at(offset) is not None:
+            return offset
+        bases = [base for base in self.base_offsets() if base >= start]
+        index = bisect_right(bases, offset)
+        return bases[index - 1] if index else start
 
     def trim(self, before_offset: int, *, dry_run: bool = False) -> Bounds:
         """Delete the chunks that end at or before an offset, except the newest chunk, and return the new bounds.
@@ -281,3 +357,15 @@ def _base_offsets(listed: list[str]) -> list[int]:
 def _is_trimmed(newest: StoredChunk | None, start_offset: int) -> bool:
     """Return whether the newest known chunk was trimmed. Trimming never removes the newest chunk of a partition."""
     return newest.header.base_offset < start_offset if newest else start_offset > 0
+
+
+def _part(batches: Iterator[pa.RecordBatch], at: int, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the records of a chunk that are within a range. ``at`` is the base offset of the chunk."""
+    for batch in batches:
+        here = OffsetRange(at, at + batch.num_rows)
+        part = here.intersect(offsets)
+        if part == here:
+            yield at, batch
+        elif part is not None:
+            yield part.base_offset, batch.slice(part.base_offset - at, len(part))
+        at = here.end_offset

@@ -1,17 +1,23 @@
-"""Registry and load locks: entries of jobs as objects that are put once, and locks as numbered objects.
+"""Registry and load locks: entries of jobs and groups as objects that are put once, and locks as numbered objects.
 
 A writer changes the locks by creating the object with the next number.
 """
 
 import json
 import logging
-from dataclasses import asdict
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 
 from spark_cas.core.errors import StorageError
+from spark_cas.core.group import ABORTED, GroupOutcome, outcome_from_json, outcome_to_json
 from spark_cas.core.load_locks import LoadLocks, load_locks_from_json
 from spark_cas.core.plan import Plan, input_entry
 from spark_cas.core.recorded_fields import recorded
+from spark_cas.log import clock
 from spark_cas.log.objects import documents, paths
+from spark_cas.log.objects.chunk_file import StoredChunk
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.protocol import EntryKind
 
@@ -22,6 +28,7 @@ _PATHS = {
     "input": paths.input_list,
     "cancelled": paths.cancelled,
 }
+_MOST_REMEMBERED = 1000
 _KEPT_LOCKS = 16
 """Number of newest objects with locks to keep. A writer that puts an older number may have reused a freed name, so
 its put fails."""
@@ -99,3 +106,74 @@ class ObjectRegistry:
 
 def _text(data: bytes | memoryview, kind: EntryKind, job: str) -> str:
     return json.dumps(documents.decode(data, f"the {kind} of job {job!r}"))
+
+
+class Groups:
+    """Read the outcomes of commit groups, which are entries of the registry, and cache them."""
+
+    def __init__(self, store: RetryingStore) -> None:
+        self._store = store
+        self._decided: OrderedDict[str, GroupOutcome] = OrderedDict()
+        self._undecided: set[str] | None = None
+        self._read_outcomes: dict[str, GroupOutcome] = {}
+
+    @contextmanager
+    def at_one_moment(self) -> Iterator[dict[str, GroupOutcome]]:
+        """Keep groups without an outcome undecided within this context, even if an outcome is recorded meanwhile.
+
+        Yield the outcomes that were read within the context.
+        """
+        self._undecided, self._read_outcomes = set(), {}
+        try:
+            yield self._read_outcomes
+        finally:
+            self._undecided = None
+
+    def outcome(self, group: str) -> GroupOutcome | None:
+        """Return the outcome of a group; None if none is recorded."""
+        if self._undecided is not None and group in self._undecided:
+            return None
+        if group not in self._decided:
+            data = self._store.get(paths.outcome(group))
+            if data is None:
+                if self._undecided is not None:
+                    self._undecided.add(group)
+                return None
+            # Other chunks will depend on this outcome. Its writer may have crashed before the sync to disk.
+            self._store.settle(paths.outcome(group))
+            self._remember(group, data)
+        if self._undecided is not None:
+            self._read_outcomes[group] = self._decided[group]
+        return self._decided[group]
+
+    def visible(self, stored: StoredChunk, own: str) -> StoredChunk | None:
+        """Return a chunk as a writer of the group ``own`` reads it.
+
+        If the chunk belongs to another group without an outcome, return None. If its group was aborted, the result
+        has no progress (`StoredChunk.is_void`).
+        """
+        header = stored.header
+        if not header.group:
+            return stored
+        outcome = self.outcome(header.group)
+        if outcome is None:
+            return stored if header.group == own else None
+        if outcome.holds(header.partition, header.end_offset):
+            return stored
+        return StoredChunk(replace(header, progress=None), stored.checksum)
+
+    def abort(self, group: str) -> None:
+        """Abort a group, unless its outcome is recorded."""
+        document = documents.encode(json.loads(outcome_to_json(ABORTED)))
+        self._remember(group, self._store.put_once(paths.outcome(group), document))
+
+    def abort_overdue(self, stored: StoredChunk) -> None:
+        """Abort the group of a chunk if its time limit has passed."""
+        if clock.now_ms() >= stored.header.decide_by_ms:
+            self.abort(stored.header.group)
+
+    def _remember(self, group: str, data: bytes | memoryview) -> None:
+        text = json.dumps(documents.decode(data, f"the outcome of group {group}"))
+        self._decided[group] = outcome_from_json(text, group)
+        if len(self._decided) > _MOST_REMEMBERED:
+            self._decided.popitem(last=False)
