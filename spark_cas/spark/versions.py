@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -87,9 +87,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from spark_cas.spark.reading.stream_read import RecordsStreamReader
+
+# Names of pyspark that other modules import from here.
 __all__ = [
-    "HAS_READ_LIMITS",
-    "PYSPARK",
     "DataSourceStreamArrowWriter",
     "ReadAllAvailable",
     "ReadLimit",
@@ -97,16 +98,6 @@ __all__ = [
     "ReadMinRows",
     "SupportsTriggerAvailableNow",
     "TimeType",
-    "arrow_schema",
-    "binary_function",
-    "newest_offset",
-    "only_commits",
-    "parse_json",
-    "progress_offset",
-    "register",
-    "start_for_existing_records",
-    "stream_reader",
-    "to_numbered_tasks",
 ]
 
 PYSPARK = f"pyspark {pyspark.__version__}"
@@ -208,30 +199,15 @@ def _rotated(words: np.ndarray, bits: int) -> np.ndarray:
     return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
 
 
-class LimitedReader(Protocol):
-    """A streaming reader as Spark 4.2 uses it."""
-
-    def getDefaultReadLimit(self) -> ReadLimit: ...
-    def initialOffset(self) -> dict[str, Any]: ...
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]: ...
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]: ...
-    def read(self, partition: InputPartition) -> Iterator[Any]: ...
-    def commit(self, end: dict[str, Any]) -> None: ...
-    def stop(self) -> None: ...
-
-
-def stream_reader(reader: LimitedReader, *, by_time: bool) -> DataSourceStreamReader:
+def stream_reader(reader: "RecordsStreamReader", *, by_time: bool) -> DataSourceStreamReader:
     """Return a streaming reader for the present version of Spark, from one that takes a start and a limit.
 
-    Args:
-        reader: The reader as Spark 4.2 uses it.
-        by_time: Whether the user states that the query has a processing-time trigger.
-
-    Raises OptionError for limits if Spark has none (4.0 and 4.1), unless ``by_time``. It does not report the trigger,
-    and a query with Trigger.AvailableNow would end after its first batch, with unread records.
+    Raises OptionError for limits if Spark has none (4.0 and 4.1), unless ``by_time``: the user states that the query
+    has a processing-time trigger. Spark does not report the trigger, and a query with Trigger.AvailableNow would end
+    after its first batch, with unread records.
     """
     if HAS_READ_LIMITS:
-        return reader  # type: ignore[return-value]  # RecordsStreamReader is one
+        return reader
     if not by_time and not isinstance(reader.getDefaultReadLimit(), ReadAllAvailable):
         raise OptionError(
             f"{PYSPARK} does not report the trigger of a query, so maxOffsetsPerTrigger and "
@@ -285,7 +261,7 @@ class _WithPosition(DataSourceStreamReader):
     query requests the (empty) partitions at its position first.
     """
 
-    def __init__(self, reader: LimitedReader) -> None:
+    def __init__(self, reader: "RecordsStreamReader") -> None:
         self._reader = reader
         self._first: dict[str, Any] | None = None
         """The initial offset of a new query: it is requested more than once."""

@@ -108,22 +108,12 @@ def load_batch(
     Without ``has_end``, an attempt may have been cut off, and the log may hold any part of the rows. Then the next
     attempt reads them from the log, and appends the others.
 
+    The arguments are those of `append_rows`, except:
+
     Args:
-        log: The log.
-        plan: The plan of the stream.
-        batch: The micro-batch.
-        rows: The rows, as (partition, records in `RECORDS`).
-        task: The name of the task, ``run/number``.
-        limits: The limits of a chunk.
         order_by: The columns that fix the order; empty if the input always has the same order; None for no fixed
             order.
-        has_end: Whether the task has all of its rows when ``rows`` ends.
         ledger: The result of `ledger_before`. It rejects a wrong batch before any append in any partition.
-        fenced_retry_wait_seconds: How long a fenced task waits for its successor to make progress.
-        run: Counts the appended chunks.
-
-    Returns:
-        The result of each partition with rows.
 
     Raises:
         BatchTooLargeError: The rows do not fit into one chunk and have no fixed order. Nothing was appended.

@@ -5,9 +5,10 @@ The module depends only on the backend protocol, so Spark, the CLI and tests can
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -31,23 +32,56 @@ from spark_cas.log.load.append_by_key import PartitionAppends
 from spark_cas.log.load.attempts import FENCED_RETRY_WAIT_SECONDS, await_other, refuse_second_task
 from spark_cas.log.load.cancelling import TaskRun
 
-
-class Filling(Protocol):
-    """The buffered rows of one task for one partition."""
-
-    @property
-    def buffered_bytes(self) -> int: ...
-
-    def add(self, records: pa.RecordBatch) -> None: ...
-
-    def flush(self) -> None: ...
-
-
-_Filling = TypeVar("_Filling", bound=Filling)
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 _BUFFERED_CHUNKS = 2
 """The maximum size of a task's buffers over all of its partitions, in full chunks."""
+
+
+class PartitionRows(ABC):
+    """The rows of one task for one partition: buffered, hashed, and appended in chunks."""
+
+    def __init__(self, log: Backend, partition: int, task: str, limits: ChunkLimits, run: TaskRun) -> None:
+        self._log = log
+        self._partition = partition
+        self._task = task
+        self._limits = limits
+        self._run = run
+        self._buffer = ChunkBuffer(limits, partition)
+        self._digest = RunningDigest()
+        self._resolved = 0
+        self._appends = NO_TOTALS
+
+    @abstractmethod
+    def add(self, records: pa.RecordBatch) -> None:
+        """Buffer the partition's next rows, and append each full chunk."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Append the buffered rows to free memory."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._buffer.bytes
+
+    @property
+    def _rows(self) -> int:
+        return self._digest.rows + self._buffer.records
+
+    def _chunk_of(self, records: pa.Table, *, complete: bool, claims: pa.Array | None = None) -> Chunk:
+        """Hash the partition's next records, and return them as a chunk."""
+        for batch in records.to_batches():
+            self._digest.update(batch)
+        rows, digest = self._digest.rows, self._digest.hexdigest()
+        return Chunk(records, rows, digest, complete=complete, task=self._task, time_ms=clock.now_ms(), claims=claims)
+
+    def _count(self, outcome: Appended, records: pa.Table) -> None:
+        self._resolved += outcome.resolved
+        self._appends = self._appends.and_then(outcome)
+        self._run.add(self._partition, outcome, records)
+
+
+_PartitionRows = TypeVar("_PartitionRows", bound=PartitionRows)
 
 
 def append_rows(
@@ -113,14 +147,14 @@ def append_rows(
 
 
 def fill(
-    batches: Iterable[tuple[int, pa.RecordBatch]], begin: Callable[[int], _Filling], max_bytes: float
-) -> dict[int, _Filling]:
+    batches: Iterable[tuple[int, pa.RecordBatch]], begin: Callable[[int], _PartitionRows], max_bytes: float
+) -> dict[int, _PartitionRows]:
     """Pass the rows of one task to a buffer per partition, and return the buffers.
 
     If all buffers together exceed a few full chunks of ``max_bytes``, the function flushes the largest. ``begin``
     returns the buffer of a partition.
     """
-    loads: dict[int, _Filling] = {}
+    loads: dict[int, _PartitionRows] = {}
     for partition, records in batches:
         if records.num_rows == 0:
             continue
@@ -142,7 +176,7 @@ def refuse_unknown_partition(partition: int, partitions: int) -> None:
         )
 
 
-class _PartitionLoad:
+class _PartitionLoad(PartitionRows):
     def __init__(
         self,
         log: Backend,
@@ -155,30 +189,17 @@ class _PartitionLoad:
         has_end: bool,
         run: TaskRun,
     ) -> None:
-        self._log = log
+        super().__init__(log, partition, task, replace(limits, max_seconds=math.inf) if atomic else limits, run)
         self._plan = plan
-        self._run = run
-        self._partition = partition
-        self._task = task
-        self._digest = RunningDigest()
-        self._limits = replace(limits, max_seconds=math.inf) if atomic else limits
-        self._buffer = ChunkBuffer(self._limits, partition)
         self._atomic = atomic
         self._has_end = has_end
         self._highest_claim = NO_CHECK
-        self._resolved = 0
-        self._appends = NO_TOTALS
         self._fenced: Fenced | None = None
         self._claim: Claim | None = None
         self._partition_appends = PartitionAppends(log, partition)
         self._resumed_rows = 0
 
-    @property
-    def buffered_bytes(self) -> int:
-        return self._buffer.bytes
-
     def add(self, records: pa.RecordBatch) -> None:
-        """Buffer the partition's next rows, and append each full chunk."""
         self._check_claims(records)
         self._buffer_rows(self._skip_resumed(records))
         if self._fenced:
@@ -243,8 +264,7 @@ class _PartitionLoad:
     def _buffer_rows(self, records: pa.RecordBatch) -> None:
         if records.num_rows == 0:
             return
-        first_row = self._digest.rows + self._buffer.records
-        for full in self._buffer.add(records, time.monotonic(), first_row):
+        for full in self._buffer.add(records, time.monotonic(), self._rows):
             if self._atomic:
                 raise self._too_large()
             self._append(full, complete=False)
@@ -273,7 +293,7 @@ class _PartitionLoad:
         records, claims = self._split(rows)
         if claims is None:
             return
-        first_row = self._digest.rows + self._buffer.records
+        first_row = self._rows
         check_claim_values(claims, first_row)
         if self._plan.by_key:
             check_keys(records.column("key"), claims, first_row)
@@ -292,27 +312,15 @@ class _PartitionLoad:
         claim = self.claim()
         rows = pa.Table.from_batches([self._skip_resumed(each) for each in rows.to_batches()], rows.schema)
         records, claims = self._split(rows)
-        for batch in records.to_batches():
-            self._digest.update(batch)
+        chunk = self._chunk_of(records, complete=complete, claims=claims)
         if self._fenced or (rows.num_rows == 0 and not complete):
             return
-        chunk = Chunk(
-            records=records,
-            rows=self._digest.rows,
-            digest=self._digest.hexdigest(),
-            complete=complete,
-            task=self._task,
-            time_ms=clock.now_ms(),
-            claims=claims,
-        )
         self._run.check(self._log)
         outcome, claim = self._partition_appends.append(claim, chunk)
         match outcome:
             case Appended():
-                self._resolved += outcome.resolved
-                self._appends = self._appends.and_then(outcome)
+                self._count(outcome, chunk.records)
                 self._claim = claim.after(chunk, outcome.range)
-                self._run.add(self._partition, outcome, chunk.records)
             case Fenced(by):
                 refuse_second_task(self._partition, self._task, by)
                 self._fenced = outcome

@@ -8,16 +8,15 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
-from spark_cas.core.digest import RunningDigest
+from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, UnknownOutcomeError
-from spark_cas.core.outcome import NO_TOTALS, Appended, LayoutChanged, Refusal, Unknown
+from spark_cas.core.outcome import Appended, LayoutChanged, Refusal, Unknown
 from spark_cas.core.plan import Layout, PartitionResult, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import error_of
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.append_rows import fill, refuse_unknown_partition
+from spark_cas.log.load.append_rows import PartitionRows, fill, refuse_unknown_partition
 from spark_cas.log.load.cancelling import TaskRun
 
 
@@ -55,7 +54,7 @@ def load_blind(
     return tuple(load.finish() for _, load in sorted(loads.items()))
 
 
-class _BlindLoad:
+class _BlindLoad(PartitionRows):
     def __init__(
         self,
         log: Backend,
@@ -67,29 +66,16 @@ class _BlindLoad:
         guarantee: str,
         run: TaskRun,
     ) -> None:
-        self._log = log
-        self._run = run
+        super().__init__(log, partition, task, limits, run)
         self._layout = layout
-        self._partition = partition
-        self._task = task
         self._guarantee = guarantee
-        self._buffer = ChunkBuffer(limits, partition)
-        self._digest = RunningDigest()
         self._appended: list[tuple[int, int]] = []
-        self._totals = NO_TOTALS
-        self._resolved = 0
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._buffer.bytes
 
     def add(self, records: pa.RecordBatch) -> None:
-        """Buffer the partition's next rows, and append each full chunk."""
         for full in self._buffer.add(records.select(RECORDS.names), time.monotonic(), self._rows):
             self._append(full)
 
     def flush(self) -> None:
-        """Append the buffered rows."""
         self._append(self._buffer.take())
 
     def finish(self) -> PartitionResult:
@@ -109,20 +95,11 @@ class _BlindLoad:
             committed_at_ms=clock.now_ms(),
             task=self._task,
         )
-        return PartitionResult(progress, 0, self._resolved, self._totals, self._guarantee)
-
-    @property
-    def _rows(self) -> int:
-        return self._digest.rows + self._buffer.records
+        return PartitionResult(progress, 0, self._resolved, self._appends, self._guarantee)
 
     def _append(self, records: pa.Table) -> None:
         self._run.check(self._log)
-        for batch in records.to_batches():
-            self._digest.update(batch)
-        now_ms = clock.now_ms()
-        chunk = Chunk(
-            records, self._digest.rows, self._digest.hexdigest(), complete=False, task=self._task, time_ms=now_ms
-        )
+        chunk = self._chunk_of(records, complete=False)
         before = self._digest.rows - records.num_rows
         try:
             outcome = self._log.append_blind(self._partition, self._layout, chunk, self._guarantee)
@@ -131,9 +108,7 @@ class _BlindLoad:
         if not isinstance(outcome, Appended):
             raise self._error(outcome, before)
         self._appended.append((outcome.range.base_offset, outcome.range.end_offset))
-        self._totals = self._totals.and_then(outcome)
-        self._resolved += outcome.resolved
-        self._run.add(self._partition, outcome, records)
+        self._count(outcome, records)
 
     def _remains(self, before: int) -> str:
         return (

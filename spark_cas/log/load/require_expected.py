@@ -29,9 +29,7 @@ def require_expected(log: Backend, plan: Plan, bounds: Sequence[Bounds]) -> None
     """
     mismatches = _mismatches(log, plan, plan.named, dict(enumerate(bounds)), {})
     if mismatches:
-        raise mismatch_error(
-            plan.display_name, mismatches, _next_offsets(plan, mismatches, {}), "Nothing was appended."
-        )
+        raise _error(plan, mismatches, {}, "Nothing was appended.")
 
 
 def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress | None]) -> None:
@@ -48,8 +46,7 @@ def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress
     now = _progress(log, plan)
     mismatches = {each: mismatch for each, mismatch in mismatches.items() if now[each] == progress[each]}
     if mismatches:
-        rows_in_log = f"Nothing was appended now. {_rows_in_ledger(log, plan, now)}"
-        raise mismatch_error(plan.display_name, mismatches, _next_offsets(plan, mismatches, now), rows_in_log)
+        raise _error(plan, mismatches, now, f"Nothing was appended now. {_rows_in_ledger(log, plan, now)}")
 
 
 def require_expected_still(log: Backend, plan: Plan, without_rows: Sequence[int], rows: int) -> None:
@@ -68,9 +65,7 @@ def require_expected_still(log: Backend, plan: Plan, without_rows: Sequence[int]
                 f"All {plan.earlier_rows + rows} that it has are in the log, in other partitions, and stay, but it "
                 f"is not recorded as complete."
             )
-        raise mismatch_error(
-            plan.display_name, mismatches, _next_offsets(plan, mismatches, {}, without_rows), rows_in_log
-        )
+        raise _error(plan, mismatches, {}, rows_in_log, without_rows)
 
 
 def mismatch_now(
@@ -90,8 +85,7 @@ def mismatch_now(
     mismatches = mismatches_now(log, plan, unfinished, progress)
     if not mismatches:
         return mismatches, None
-    next_offsets, rows_in_log = _next_offsets(plan, mismatches, progress), _rows_in_ledger(log, plan, progress)
-    return mismatches, mismatch_error(plan.display_name, mismatches, next_offsets, rows_in_log)
+    return mismatches, _error(plan, mismatches, progress, _rows_in_ledger(log, plan, progress))
 
 
 def lost_to_another(
@@ -195,22 +189,24 @@ def _progress(log: Backend, plan: Plan) -> dict[int, Progress | None]:
     return dict(enumerate(log.progress_of(range(plan.partitions), plan.job)))
 
 
-def _next_offsets(
+def _error(
     plan: Plan,
     mismatches: Mapping[int, Mismatch],
     progress: Mapping[int, Progress | None],
+    rows_in_log: str,
     partitions: Sequence[int] | None = None,
-) -> dict[int, int | None]:
-    """Return all expected offsets that the next run needs, for ``partitions`` or all that are incomplete.
+) -> ConditionalLogError:
+    """Return the error with all expected offsets that the next run needs, in ``partitions`` or all incomplete ones.
 
-    The result includes the offsets of this run, because the log does not store them.
+    They include the offsets of this run, because the log does not store them.
     """
     named = {*mismatches, *plan.named, *(each.partition for each in plan.replaced)}
-    return {
+    next_offsets = {
         each: mismatches[each].actual if each in mismatches else resume_offset(plan, each, progress.get(each))
         for each in sorted(named if partitions is None else named.intersection(partitions))
         if not is_complete(progress.get(each))
     }
+    return mismatch_error(plan.display_name, mismatches, next_offsets, rows_in_log)
 
 
 def _rows_in_ledger(log: Backend, plan: Plan, progress: Mapping[int, Progress | None]) -> str:

@@ -35,48 +35,34 @@ class Store(Protocol):
     """The operations that the log requires of a store. Paths are relative to the log's root."""
 
     def create(self, path: str, data: bytes | memoryview) -> PutReply:
-        """Put an object if its name is free. The object is complete and durable, or absent.
-
-        Raises:
-            StorageError: if the store rejected the request
-        """
-        ...
+        """Put an object if its name is free. The object is complete and durable, or absent. Raises StorageError."""
 
     def overwrite(self, path: str, data: bytes) -> None:
         """Put a hint or replace it. Raises StorageError."""
-        ...
 
     def get(self, path: str) -> memoryview | None:
         """Return all bytes of an object; None if there is none. Raises StorageError."""
-        ...
 
     def get_end(self, path: str, size: int) -> memoryview | None:
         """Return the last ``size`` bytes of an object; None if there is none. Raises StorageError."""
-        ...
 
     def below(self, prefix: str, after: str | None = None) -> list[str]:
         """Return the sorted paths of all objects below a prefix that sort after ``after``. Raises StorageError."""
-        ...
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the objects and non-empty folders directly below a prefix. Raises StorageError."""
-        ...
 
     def delete(self, paths: list[str]) -> None:
         """Remove objects. Missing objects are not an error. Raises StorageError."""
-        ...
 
     def settle(self, path: str) -> None:
         """Make an object that was read durable, with the objects in its folder. Raises StorageError."""
-        ...
 
 
 def open_store(spec: LogSpec) -> "Store":
     """Open the store of a spec at the log's root. Nothing is read or written.
 
-    Raises:
-        OptionError: if a store option is unknown or invalid
-        FormatError: if a directory of the log is a file or contains symbolic links
+    Raises OptionError if a store option is unknown or invalid, and the errors of `check_root`.
     """
     if spec.scheme == "file":
         root = Path(unquote(urlsplit(spec.url).path)).resolve()

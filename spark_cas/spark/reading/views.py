@@ -42,20 +42,8 @@ class ViewReader(Acknowledged, DataSourceReader):
     - thresholds map<int, bigint>: by layout epoch, the end offset of the partition when partitions were added
     - partitioner string: the one recorded with the log; null if none is
 
-    Columns of ``progress``:
-
-    - job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint, chunks bigint
-    - complete boolean, digest string, committed_at timestamp
-    - round_of string: for a round of `append_if_unchanged` the job of the call, otherwise empty
-    - resumed_rows bigint: the rows of earlier attempts
-    - attempts bigint, resolved bigint, aborted_rows bigint
-    - timestamp timestamp: null also if the log set none
-    - has_offset boolean, has_timestamp boolean
-    - start_offset bigint: the oldest offset at the newest append
-    - guarantee string: ``exactly-once``, because no other write records progress
-
-    The columns from resumed_rows to start_offset are results of the task that completed the partition. They are null
-    if they are not known, as for an incomplete job.
+    docs/result.md has the columns of ``progress``. Those from resumed_rows to start_offset are results of the task
+    that completed the partition. They are null if they are not known, as for an incomplete job.
     """
 
     def __init__(self, request: ReadRequest, schema: StructType) -> None:
