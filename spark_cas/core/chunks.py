@@ -78,13 +78,8 @@ class ChunkBuffer:
     def add(self, records: pa.RecordBatch, now: float, first_row: int) -> Iterator[pa.Table]:
         """Add a batch and yield each chunk that became full before the end of the batch.
 
-        Args:
-            records: The rows to add.
-            now: Seconds on any monotonic clock.
-            first_row: The number of the batch's first row within the job's partition, for errors.
-
-        Raises:
-            RecordTooLargeError: A record exceeds the limit of the log or of a chunk.
+        ``now`` is in seconds on any monotonic clock. ``first_row`` is the number of the batch's first row within the
+        job's partition, for errors. Raises RecordTooLargeError for a record above the limit of the log or of a chunk.
         """
         sizes = record_sizes(records)
         self._refuse_too_large(records, sizes, first_row)

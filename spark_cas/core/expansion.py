@@ -88,14 +88,8 @@ def reading_limits(
     key, the next records read are therefore newer than all records read before. The order also holds within a batch,
     whose partitions are read in any order, if ``positions`` are those at its start.
 
-    Args:
-        expansions: The complete expansions, oldest first.
-        positions: The next offset to read, by partition.
-        whole: Whether the reader must not split an atomic load. If so, it stops at every threshold. No atomic load
-            spans an expansion: all of its offsets are below the thresholds, or none is.
-
-    Returns:
-        The end offset of each limited partition. A partition without an entry has no limit.
+    A ``whole`` reader must not split an atomic load, so it stops at every threshold. No atomic load spans an
+    expansion: all of its offsets are below the thresholds, or none is. A partition without an entry has no limit.
     """
     limits: dict[int, int] = {}
     for expansion in expansions:

@@ -84,17 +84,15 @@ def batch_so_far(batch: Batch, job: str, partition: int, progress: Progress | No
 def missing_rows(records: pa.Table, newest: pa.Table, existing: BatchProgress) -> pa.Table | None:
     """Return the rows of a batch that the log does not have, in their order.
 
-    A timestamp of a log record is ignored if the row has none, because the log may have set it.
+    A timestamp of a log record is ignored if the row has none, because the log may have set it. The result is None if
+    the log does not have ``existing.rows`` rows of the batch, or they cannot be distinguished from records of other
+    writers.
 
     Args:
         records: All rows of the batch for a partition, in `RECORDS`.
         newest: The records of the partition from ``uncertain_from`` to the newest row of the batch, in `RECORDS`.
             They may include records of other writers.
         existing: The ledger entry of the batch.
-
-    Returns:
-        None if the log does not have ``existing.rows`` rows of the batch, or they cannot be distinguished from
-        records of other writers.
     """
     # If no other writer appended between them, the rows of the batch are the newest records.
     for candidates in (newest.slice(max(0, newest.num_rows - existing.rows)), newest):

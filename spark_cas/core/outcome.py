@@ -44,7 +44,6 @@ class Conflict:
     """Another writer's record is at or after the expected offset. Bootstrap again from the expected offset."""
 
     expected: int
-    """The offset that the writer expected."""
     actual: int
     """The end offset of the partition, which the next attempt must expect."""
     start_offset: int
@@ -59,7 +58,6 @@ class RowConflict:
     row: int
     """The first such row, counted from 0 in the job's rows of the partition."""
     expected: int
-    """The offset that the row expects."""
     actual: int
     """The offset that the row would get."""
     truncated: bool
@@ -75,7 +73,6 @@ class KeyConflict:
     key: str
     """The key as readable text; long keys are cut."""
     expected: int
-    """The offset that the row expects."""
     actual: int | None
     """The offset of the newest record of the key; None if no record was found but one may have been removed."""
     end_offset: int

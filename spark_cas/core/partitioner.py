@@ -155,12 +155,8 @@ class _Keys:
         """Feed the whole words of every key into its state, in place.
 
         A step over few long keys wastes its fixed cost, so ``remaining`` processes the last few keys one by one. A
-        single huge key among short ones then costs only its own bytes.
-
-        Args:
-            state: The state of each key.
-            step: Takes the states of many keys and one word of each.
-            remaining: Takes the state of one key and all of its remaining words.
+        single huge key among short ones then costs only its own bytes. ``step`` takes the states of many keys and one
+        word of each.
         """
         counts = self.lengths // 4
         ascending = counts[::-1]

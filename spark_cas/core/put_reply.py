@@ -40,11 +40,7 @@ def judge_put(reply: PutReply, result: Existing) -> PutVerdict:
     """Decide the outcome of a put.
 
     Except for `PutReply.CREATED`, the response alone proves nothing. A store rejects a retried request because of the
-    object that its first attempt created.
-
-    Args:
-        reply: The response of the store.
-        result: The object under the name, as read back. Ignored if the reply is `PutReply.CREATED`.
+    object that its first attempt created. So ``result`` is the object under the name, as read back.
     """
     if reply is PutReply.CREATED:
         return PutVerdict.APPENDED

@@ -29,7 +29,9 @@ def by_partition(
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        records = _rows_of(batch)
+        records = records_of(batch)
+        if COLUMN in batch.schema.names:
+            records = pa.RecordBatch.from_arrays([*records.columns, batch.column(COLUMN)], schema=CLAIMED)
         ids = batch.column("partition") if partitioner is None else partition_of(records, partitions, partitioner)
         only = _check_ids(ids, partitions)
         if only is not None:
@@ -41,25 +43,17 @@ def by_partition(
             yield int(partition), records.take(pa.array(np.flatnonzero(numbers == partition)))
 
 
-def _rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the records of a batch, with their expected offsets if it has that column."""
-    records = records_of(batch)
-    if COLUMN not in batch.schema.names:
-        return records
-    return pa.RecordBatch.from_arrays([*records.columns, batch.column(COLUMN)], schema=CLAIMED)
-
-
 def records_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the columns of `RECORDS` of a batch from Spark. Missing columns are null."""
     names = set(batch.schema.names)
     columns = [
-        as_record_column(batch.column(name), name) if name in names else pa.nulls(batch.num_rows, kind)
+        _as_record_column(batch.column(name), name) if name in names else pa.nulls(batch.num_rows, kind)
         for name, kind in _BY_NAME.items()
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
 
 
-def as_record_column(column: pa.Array, name: str) -> pa.Array:
+def _as_record_column(column: pa.Array, name: str) -> pa.Array:
     """Return a column from Spark in the type that ``name`` has in `RECORDS`. Text becomes UTF-8 bytes."""
     if name == "timestamp":
         return _as_milliseconds(column)

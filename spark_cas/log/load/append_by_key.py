@@ -15,6 +15,7 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange, outside
 from spark_cas.core.outcome import Appended, Conflict, Fenced, KeyConflict, Outcome, Truncated
+from spark_cas.core.plan import Plan
 from spark_cas.core.refusal import not_appended
 from spark_cas.core.row_claims import KeyClaims
 from spark_cas.log import clock
@@ -48,28 +49,56 @@ class PartitionAppends:
         """
         if not claim.plan.by_key or chunk.records.num_rows == 0:
             return self._log.append(claim, chunk), claim
-        read = _TailRead(self._log, self._tail, claim, chunk)
-        cause = "other writers were faster each time, though with other keys"
-        conflicts = 0
+        own = claim.progress.own_ranges if claim.progress else ()
+        own_end = own[-1][1] if own else None
+        claims = None if chunk.claims is None else KeyClaims(chunk)
+        bounds, conflicts = Bounds(0, 0), 0
+        cause = overtaken = "other writers were faster each time, though with other keys"
         for _ in rival_tries():
             try:
-                refusal = read.refusal()
+                least = max(self._tail.end_offset, claims.highest if claims else 0)
+                (bounds,) = self._log.bounds_of([self._partition], waiting=True, at_least=[least])
+                refusal = self._refusal(claim.plan, claims, bounds, own)
             except (TrimmedError, ValueError):
-                if self._log.bounds(self._partition).start_offset == read.bounds.start_offset:
+                if self._log.bounds(self._partition).start_offset == bounds.start_offset:
                     raise
                 cause = "the log was trimmed during each read"
                 continue
             if refusal is not None:
                 return self._overtaken(claim) or refusal, claim
-            ours = replace(claim, expected_offset=read.bounds.end_offset, free_since=read.free_since)
+            free_since = own_end if own_end is not None and self._tail.free_since(own_end) else None
+            ours = replace(claim, expected_offset=bounds.end_offset, free_since=free_since)
             outcome = self._log.append(ours, replace(chunk, claims=None))
             if isinstance(outcome, Appended):
                 outcome = replace(outcome, attempts=outcome.attempts + conflicts)
             if not isinstance(outcome, Conflict):
                 return outcome, replace(ours, expected_offset=claim.expected_offset)
             conflicts += 1
-            cause = "other writers were faster each time, though with other keys"
+            cause = overtaken
         raise not_appended(self._partition, cause)
+
+    def _refusal(
+        self, plan: Plan, claims: KeyClaims | None, bounds: Bounds, own: Sequence[tuple[int, int]]
+    ) -> KeyConflict | Truncated | None:
+        """Read the new records up to the end, and return the rejection of the chunk, None if it matches.
+
+        Raises TrimmedError or ValueError if the bounds changed during the read. Then retry with new bounds.
+        """
+        at, end = self._partition, bounds.end_offset
+        if end < self._tail.end_offset:
+            return Truncated(self._tail.end_offset, end)
+        lowest = claims.lowest if claims else end
+        for base, keys in self._tail.others(min(lowest, own[-1][1] if own else end), bounds, own):
+            if claims:
+                claims.see(base, keys)
+        if claims is None:
+            return None
+        unproven = 0
+        if lowest < end:
+            # Compute this after the read, because compaction may remove deletions during the read.
+            known = {"pinned_at_ms": plan.pinned_at_ms, "pinned_end": plan.end_offsets[at]}
+            unproven = unproven_below(self._log, at, end, clock.now_ms(), **known)
+        return claims.violated(max(unproven, self._tail.trimmed_below), end)
 
     def _overtaken(self, claim: Claim) -> Fenced | None:
         """Return Fenced if another writer of the job has appended since the claim; None otherwise.
@@ -82,54 +111,6 @@ class PartitionAppends:
         if result is None or (known is not None and (result.rows, result.batch) == (known.rows, known.batch)):
             return None
         return Fenced(result.task)
-
-
-class _TailRead:
-    """The check of one chunk against the records at the end of the partition."""
-
-    def __init__(self, log: Backend, tail: "_Tail", claim: Claim, chunk: Chunk) -> None:
-        self._log = log
-        self._tail = tail
-        self._claim = claim
-        self._own = claim.progress.own_ranges if claim.progress else ()
-        self._claims = None if chunk.claims is None else KeyClaims(chunk)
-        self.bounds = Bounds(0, 0)
-        """The start and end offset of the partition at the last read."""
-
-    @property
-    def free_since(self) -> int | None:
-        """The end of the job's own newest rows, if no other record follows them; else None."""
-        own_end = self._own[-1][1] if self._own else None
-        return own_end if own_end is not None and self._tail.free_since(own_end) else None
-
-    def refusal(self) -> KeyConflict | Truncated | None:
-        """Read the new records up to the end, and return the rejection of the chunk, None if it matches.
-
-        Raises:
-            TrimmedError: The log trimmed records during the read; retry.
-            ValueError: The bounds changed during the read; retry.
-        """
-        least = max(self._tail.end_offset, self._claims.highest if self._claims else 0)
-        (bounds,) = self._log.bounds_of([self._claim.partition], waiting=True, at_least=[least])
-        self.bounds, end = bounds, bounds.end_offset
-        if end < self._tail.end_offset:
-            return Truncated(self._tail.end_offset, end)
-        own_end = self._own[-1][1] if self._own else end
-        lowest = self._claims.lowest if self._claims else end
-        for base, keys in self._tail.others(min(lowest, own_end), bounds, self._own):
-            if self._claims:
-                self._claims.see(base, keys)
-        if self._claims is None:
-            return None
-        # Compute this after the read, because compaction may remove deletions during the read.
-        unproven = self._unproven_below(end) if lowest < end else 0
-        return self._claims.violated(max(unproven, self._tail.trimmed_below), end)
-
-    def _unproven_below(self, end: int) -> int:
-        at, plan = self._claim.partition, self._claim.plan
-        now_ms = clock.now_ms()
-        pinned_end = plan.end_offsets[at]
-        return unproven_below(self._log, at, end, now_ms, pinned_at_ms=plan.pinned_at_ms, pinned_end=pinned_end)
 
 
 class _Tail:

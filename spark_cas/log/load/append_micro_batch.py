@@ -5,7 +5,7 @@ batch resumes after the rows in that entry, or is only verified.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ from spark_cas.core.micro_batch import (
     missing_rows,
 )
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.outcome import Appended, Fenced, ProgressLost, Refusal
+from spark_cas.core.outcome import Appended, Fenced, ProgressLost
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BatchProgress, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
@@ -131,19 +131,10 @@ def load_batch(
         batch_so_far(batch, plan.job, each.partition, each)
     results = []
     for partition, records in sorted(collected.items()):
-        load = _BatchLoad(
-            log,
-            plan,
-            batch,
-            partition,
-            task=task,
-            has_end=has_end,
-            fenced_retry_wait_seconds=fenced_retry_wait_seconds,
-            run=run or TaskRun(),
-        )
-        results.append(
-            load.run(in_order(records, order_by) if order_by else records, limits, ordered=order_by is not None)
-        )
+        load = _BatchLoad(log, batch, partition, task, has_end, fenced_retry_wait_seconds, run or TaskRun())
+        load.claim_of(plan)
+        ordered = in_order(records, order_by) if order_by else records
+        results.append(load.append(ordered, limits, ordered=order_by is not None))
     return tuple(results)
 
 
@@ -182,9 +173,12 @@ def require_no_other_rows(
     brought = {result.progress.partition for result in results}
     others = [partition for partition in range(log.layout().partitions) if partition not in brought]
     ledger = log.progress_of(others, job)
-    doubt = _NOT_VISIBLE
+    doubt = "Rows that this attempt appended are not visible."
     if not whole:
-        doubt = f"{_DOUBT} {batch_text(batch, [*(each.progress for each in results), *ledger])}"
+        doubt = (
+            "Rows of the batch for other partitions may have been appended before this check, so the log may have "
+            f"rows twice. Search for duplicates. {batch_text(batch, [*(each.progress for each in results), *ledger])}"
+        )
     for existing in ledger:
         held = existing.batch if existing else None
         if existing is None or held is None or held.query != batch.query or held.id < batch.id:
@@ -204,13 +198,6 @@ def require_no_other_rows(
             job=job,
         )
 
-
-_DOUBT = (
-    "Rows of the batch for other partitions may have been appended before this check, so the log may have rows "
-    "twice. Search for duplicates."
-)
-
-_NOT_VISIBLE = "Rows that this attempt appended are not visible."
 
 _OR_NEW_JOB = "Or give the query another job name, and start its source after the rows that the log has."
 
@@ -254,32 +241,21 @@ def _collect(
     return {partition: pa.concat_tables([*full, buffers[partition].take()]) for partition, full in tables.items()}
 
 
+@dataclass(slots=True)
 class _BatchLoad:
-    def __init__(
-        self,
-        log: Backend,
-        plan: Plan,
-        batch: Batch,
-        partition: int,
-        *,
-        task: str,
-        has_end: bool,
-        fenced_retry_wait_seconds: float,
-        run: TaskRun,
-    ) -> None:
-        self._log = log
-        self._batch = batch
-        self._partition = partition
-        self._task = task
-        self._has_end = has_end
-        self._wait_seconds = fenced_retry_wait_seconds
-        self._run = run
-        claim = self._claimed(plan)
-        if not isinstance(claim, Claim):
-            raise error_of(claim, partition)
-        self._claim = claim
+    """The rows of a task's micro-batch for one partition."""
 
-    def run(self, records: pa.Table, limits: ChunkLimits, *, ordered: bool) -> PartitionResult:
+    _log: Backend
+    _batch: Batch
+    _partition: int
+    _task: str
+    _has_end: bool
+    _wait_seconds: float
+    _run: TaskRun
+    _begun_after_ms: int = field(init=False)
+    _claim: Claim = field(init=False)
+
+    def append(self, records: pa.Table, limits: ChunkLimits, *, ordered: bool) -> PartitionResult:
         """Append the rows of the batch that the partition does not hold yet."""
         held = self._held(self._claim.progress)
         if held.rows and self._claim.progress:
@@ -305,16 +281,17 @@ class _BatchLoad:
             raise AssertionError(msg)
         return PartitionResult(self._claim.progress, held.rows, resolved)
 
-    def _claimed(self, plan: Plan) -> Claim | Refusal:
-        """Return the claim. A missing ledger entry is accepted if one of this batch cannot have expired."""
+    def claim_of(self, plan: Plan) -> None:
+        """Claim the partition. A missing ledger entry is accepted if one of this batch cannot have expired."""
         claim = self._log.claim(self._partition, plan)
         ledger: list[Progress | None] = [claim.progress] if isinstance(claim, Claim) else []
         if isinstance(claim, ProgressLost):
             ledger = [self._log.progress(partition, plan.job) for partition in range(plan.partitions)]
             if forgot_none(self._batch, plan, ledger, clock.now_ms(), self._log.unexpired_ms):
                 claim = self._log.claim(self._partition, replace(plan, rejoined=False))
-        self._begun_after_ms = begun_after(self._batch, plan, ledger)
-        return claim
+        if not isinstance(claim, Claim):
+            raise error_of(claim, self._partition)
+        self._claim, self._begun_after_ms = claim, begun_after(self._batch, plan, ledger)
 
     def _held(self, progress: Progress | None) -> BatchProgress:
         return batch_so_far(self._batch, self._claim.plan.job, self._partition, progress)

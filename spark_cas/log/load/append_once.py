@@ -351,21 +351,19 @@ def _existing_result(
             job=plan.job,
         )
     completion = complete_job(log, plan, tuple(PartitionResult(each, each.rows, 0) for each in before))
-    return {each.progress.partition: _existing(log, each) for each in completion.partitions}
+    return {
+        each.progress.partition: Appended(
+            range=OffsetRange(each.progress.base_offset, each.progress.end_offset),
+            count=each.progress.rows,
+            timestamp_ms=each.appends.timestamp_ms,
+            start_offset=log.bounds(each.progress.partition).start_offset,
+            has_offset=True,
+            resolved=True,
+        )
+        for each in completion.partitions
+    }
 
 
 def _result_of(claim: Claim, chunk: Chunk, outcome: Appended) -> PartitionResult:
     progress = claim.progress_after(chunk, outcome.range)
     return PartitionResult(progress, 0, int(outcome.resolved), NO_TOTALS.and_then(outcome))
-
-
-def _existing(log: Backend, result: PartitionResult) -> Appended:
-    existing = result.progress
-    return Appended(
-        range=OffsetRange(existing.base_offset, existing.end_offset),
-        count=existing.rows,
-        timestamp_ms=result.appends.timestamp_ms,
-        start_offset=log.bounds(existing.partition).start_offset,
-        has_offset=True,
-        resolved=True,
-    )

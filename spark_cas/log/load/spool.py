@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -52,11 +53,7 @@ class Spool:
         if first is None:
             return
         with pa.OSFile(str(self._file), "wb") as sink, pa.ipc.new_stream(sink, first[1].schema) as writer:
-            self._add(writer, *first)
-            for partition, records in rows:
-                self._add(writer, partition, records)
-
-    def _add(self, writer: pa.ipc.RecordBatchStreamWriter, partition: int, records: pa.RecordBatch) -> None:
-        writer.write_batch(records)
-        self._partitions.append(partition)
-        self.bytes += records.nbytes
+            for partition, records in chain([first], rows):
+                writer.write_batch(records)
+                self._partitions.append(partition)
+                self.bytes += records.nbytes

@@ -55,16 +55,6 @@ class RecordedLayout:
     """The partitioner of the log. A layout stores it unless it is the default."""
 
 
-def _encoded(recorded: RecordedLayout) -> bytes:
-    fields = asdict(recorded.layout)
-    if recorded.expansion is not None:
-        fields["thresholds"] = list(recorded.expansion.thresholds)
-    if recorded.partitioner != DEFAULT_PARTITIONER:
-        # Versions that do not know this field reject the layout. Otherwise they would use the default partitioner.
-        fields["partitioner"] = recorded.partitioner
-    return documents.encode(fields)
-
-
 def read_layout(store: Store, path: str) -> RecordedLayout:
     """Read a layout. Raises FormatError, StorageError."""
     fields = documents.decode(_data(store, path), "a layout of the log")
@@ -72,31 +62,23 @@ def read_layout(store: Store, path: str) -> RecordedLayout:
     try:
         partitioner = known_partitioner(fields.pop("partitioner", DEFAULT_PARTITIONER))
         layout = from_fields(Layout, fields)
-        if not 0 < layout.partitions <= MOST_PARTITIONS:
-            raise _foreign_layout(path)
-        if thresholds is None:
-            return RecordedLayout(layout, None, partitioner)
-        expanded = {"epoch": layout.epoch, "partitions": layout.partitions, "thresholds": thresholds}
-        expansion = from_fields(Expansion, expanded)
-        return RecordedLayout(layout, expansion, partitioner)
+        if layout.partitions not in range(1, MOST_PARTITIONS + 1):
+            raise ValueError(f"a log has 1 to {MOST_PARTITIONS} partitions")
+        fields = {"epoch": layout.epoch, "partitions": layout.partitions, "thresholds": thresholds}
+        expansion = None if thresholds is None else from_fields(Expansion, fields)
     except INVALID_FIELDS:
-        raise _foreign_layout(path) from None
+        raise FormatError(
+            f"{path}: a layout of the log has other fields than expected. Is it a newer version's?"
+        ) from None
+    return RecordedLayout(layout, expansion, partitioner)
 
 
-def _foreign_layout(path: str) -> FormatError:
-    return FormatError(f"{path}: a layout of the log has other fields than expected. Is it a newer version's?")
-
-
-def read_expansions(store: Store, stored: StoredLayouts) -> tuple[Expansion, ...]:
-    """Read all finished expansions, oldest first. Raises FormatError, StorageError."""
+def read_expansions(store: Store, stored: StoredLayouts) -> tuple[tuple[Expansion, ...], Intent | None]:
+    """Read the finished expansions, oldest first, and the unfinished one. Raises FormatError, StorageError."""
     # No expansion led to the first layout.
     result = (read_layout(store, path).expansion for path in stored.layouts[1:])
-    return tuple(each for each in result if each is not None)
-
-
-def read_pending(store: Store, stored: StoredLayouts) -> Intent | None:
-    """Read the unfinished expansion; None if there is none. Raises FormatError, StorageError."""
-    return None if stored.pending is None else _decode_intent(_data(store, stored.pending))
+    pending = None if stored.pending is None else _decode_intent(_data(store, stored.pending))
+    return tuple(each for each in result if each is not None), pending
 
 
 def put_intent(store: RetryingStore, intent: Intent) -> Intent:
@@ -109,7 +91,13 @@ def put_intent(store: RetryingStore, intent: Intent) -> Intent:
 
 def put_layout(store: RetryingStore, recorded: RecordedLayout) -> None:
     """Record a layout, unless one of its epoch is recorded. Raises StorageError."""
-    store.put_once(paths.layout(recorded.layout.epoch), _encoded(recorded))
+    fields = asdict(recorded.layout)
+    if recorded.expansion is not None:
+        fields["thresholds"] = recorded.expansion.thresholds
+    if recorded.partitioner != DEFAULT_PARTITIONER:
+        # Versions that do not know this field reject the layout. Otherwise they would use the default partitioner.
+        fields["partitioner"] = recorded.partitioner
+    store.put_once(paths.layout(recorded.layout.epoch), documents.encode(fields))
 
 
 def end_partition(store: RetryingStore, chunks: PartitionChunks, epoch: int) -> int:

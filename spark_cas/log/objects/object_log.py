@@ -37,7 +37,6 @@ from spark_cas.log.objects.control_chunks import (
     put_layout,
     read_expansions,
     read_layout,
-    read_pending,
     stored_layouts,
 )
 from spark_cas.log.objects.ledger import Ledger
@@ -218,8 +217,7 @@ class ObjectLog(ObjectRegistry, Backend):
         """Return all layouts and expansions. No other tool adds partitions to this log."""
         stored = stored_layouts(self._store)
         layout = self._newest_layout(stored)
-        expansions, pending = read_expansions(self._store, stored), read_pending(self._store, stored)
-        return Layouts(layout, expansions, pending, self._partitioner)
+        return Layouts(layout, *read_expansions(self._store, stored), self._partitioner)
 
     def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
         return put_intent(self._store, Intent(layout.epoch + 1, partitions, layout.partitions))

@@ -39,9 +39,7 @@ def chunk(number: int, base_offset: int) -> str:
 
 def base_offset(path: str) -> int | None:
     """Return the base offset of the chunk at this path; None if the path is not that of a chunk."""
-    name = path.rpartition("/")[2]
-    stem, _, suffix = name.partition(".")
-    return int(stem) if suffix == "parquet" and stem.isdecimal() and stem.isascii() else None
+    return _number(path, "parquet")
 
 
 def starts(number: int) -> str:
@@ -87,8 +85,7 @@ def load_locks(number: int) -> str:
 
 def load_locks_number(path: str) -> int | None:
     """Return the number of the locks at this path; None if the path is not that of locks."""
-    stem, _, suffix = path.rpartition("/")[2].partition(".")
-    return int(stem) if suffix == "json" and stem.isdecimal() and stem.isascii() else None
+    return _number(path, "json")
 
 
 def outcome(group: str) -> str:
@@ -123,3 +120,8 @@ def closed(job: str, pinned_by: str, number: int) -> str:
 def _checked(job: str) -> str:
     """Return a job's name if it is a safe path component. Raises OptionError if it is not."""
     return check_name(job, "the job name")
+
+
+def _number(path: str, expected: str) -> int | None:
+    stem, _, suffix = path.rpartition("/")[2].partition(".")
+    return int(stem) if suffix == expected and stem.isdecimal() and stem.isascii() else None

@@ -121,11 +121,8 @@ def newest_of_keys(batches: Iterable[pa.RecordBatch], most_bytes: int = _MOST_BY
     not grow with the number of keys, because the function compares a limited number of bytes at a time.
 
     If a comparison drops few records, the function yields the remaining batches unchanged. This happens if keys have
-    few records, or if records of one key are far apart.
-
-    Args:
-        batches: Records of one partition in offset order, with a column ``key``. A null key counts as one key.
-        most_bytes: The size at which records are compared, in bytes. The peak memory is up to three times this.
+    few records, or if records of one key are far apart. The batches are of one partition. A null key counts as one
+    key. The peak memory is up to three times ``most_bytes``.
     """
     remaining = iter(batches)
     held: list[pa.RecordBatch] = []

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as sf
@@ -117,8 +116,8 @@ def verify_log(
     return Verification(
         expected_rows=total.expected,
         actual_rows=total.actual,
-        expected_digest=_hex(total.expected_digest),
-        actual_digest=_hex(total.actual_digest),
+        expected_digest=f"{int(total.expected_digest) % 2**64:016x}",
+        actual_digest=f"{int(total.actual_digest) % 2**64:016x}",
         missing=total.missing,
         unexpected=total.unexpected,
         out_of_order=out_of_order,
@@ -231,7 +230,3 @@ def _difference(kind: Literal["missing", "unexpected", "out of order"], row: "Ro
     key, value = (None if each is None else bytes(each) for each in (row.key, row.value))
     partition, offset = (None, None) if row.place is None else row.place
     return Difference(kind, key, value, partition, offset, row.expected, row.actual)
-
-
-def _hex(digest: Decimal) -> str:
-    return f"{int(digest) % 2**64:016x}"

@@ -358,32 +358,33 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         task = self.task
         planning_ms = (task.started_ms, task.began_ms)
         with measured(task.request, messages, job=task.plan.display_name, planning_ms=planning_ms):
-            self._commit(messages)
+            completion = self._completed(messages)
+            if task.request.report is not None:
+                put_report(task.request.report, completion)
 
-    def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
+    def _completed(self, messages: list[WriterCommitMessage | None]) -> Completion:
+        task = self.task
         try:
             reports = accepted(messages)
-            if self.task.completion is not None:
-                hashed = {each.partition: each for report in reports for each in report.hashed}
-                require_same(self.task.completion, hashed)
+            if task.completion is not None:
+                require_same(task.completion, {each.partition: each for report in reports for each in report.hashed})
         except ConditionalLogError as refusal:
-            error = with_job_state(self.task.request.spec, self.task.plan, refusal, messages, self._with_rows)
+            error = with_job_state(task.request.spec, task.plan, refusal, messages, self._with_rows)
             self.abort(messages)
             raise error from None
-        if self.task.completion is not None:
-            completion = self.task.completion
-        else:
-            results = tuple(result for report in reports for result in report.results)
-            with planned_log(self.task.request.spec, self.task.plan.log_id) as log:
-                try:
-                    completion = complete_job(log, self.task.plan, results)
-                    log_removed_rows(log, completion)
-                except (RefusedError, InputError) as error:
-                    raise self._with_rows(log, error, messages) from None
-                finally:
-                    release_lock(log, self.task.lock)
-        if self.task.request.report is not None:
-            put_report(self.task.request.report, completion)
+        if task.completion is not None:
+            return task.completion
+        with planned_log(task.request.spec, task.plan.log_id) as log:
+            try:
+                completion = complete_job(
+                    log, task.plan, tuple(each for report in reports for each in report.results)
+                )
+                log_removed_rows(log, completion)
+            except (RefusedError, InputError) as error:
+                raise self._with_rows(log, error, messages) from None
+            finally:
+                release_lock(log, task.lock)
+        return completion
 
     def _with_rows(
         self, log: Backend, error: ConditionalLogError, messages: Iterable[WriterCommitMessage | None]
