@@ -346,16 +346,6 @@ def check_not_overwrite(*, overwrite: bool) -> None:
         raise OptionError("a log only grows, so mode overwrite is rejected. Use .mode('append'), in SQL INSERT INTO.")
 
 
-def check_append_mode(*, complete: bool) -> None:
-    """Raise OptionError for a stream that would replace the log with each batch."""
-    if complete:
-        raise OptionError(
-            "a log is only ever appended to, and the query has output mode complete, which replaces all rows with "
-            "each batch. Use .outputMode('append'), which an aggregation allows with a watermark; or write the whole "
-            "result of each batch within foreachBatch."
-        )
-
-
 def _check_written(field: StructField) -> None:
     expected = _WRITTEN.get(field.name)
     if expected is None:

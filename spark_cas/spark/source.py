@@ -74,9 +74,14 @@ class ConditionalLogSource(DataSource):
         return plan_write(request, schema) if request.batch_id is None else plan_batch_write(request, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from spark_cas.core.errors import OptionError
         from spark_cas.options.parse import parse_write_stream
-        from spark_cas.spark.schema import check_append_mode
         from spark_cas.spark.writing.stream_write import plan_stream_write
 
-        check_append_mode(complete=overwrite)
+        if overwrite:
+            raise OptionError(
+                "a log is only ever appended to, and the query has output mode complete, which replaces all rows with "
+                "each batch. Use .outputMode('append'), which an aggregation allows with a watermark; or write the "
+                "whole result of each batch within foreachBatch."
+            )
         return plan_stream_write(parse_write_stream(self.options), schema)

@@ -119,12 +119,8 @@ def load_batch(
         BatchTooLargeError: The rows do not fit into one chunk and have no fixed order. Nothing was appended.
         CheckpointMismatchError: The batch is not the next one of the stream.
         JobMismatchError: Another streaming query uses the job name.
-        InputChangedError: The existing rows differ from those of this batch.
         OptionError: An earlier attempt had a fixed order, and this one has none.
-        NotRoutedError: Another task has rows of the same partition, or the log lacks a partition.
-        RefusedError: A partition rejected the append.
-        FencedError: The successor made no progress for ``fenced_retry_wait_seconds``.
-        UnknownOutcomeError: The outcome of an append is not known.
+        ConditionalLogError: The errors of `append_rows`.
     """
     collected = _collect(plan, batch, rows, limits, order_by)
     for each in ledger if collected else ():

@@ -37,12 +37,8 @@ def load_blind(
 
     ``run`` counts the appended rows, and stops the task if another task cancelled the run.
 
-    Raises:
-        NotRoutedError: A row is for a partition that the log does not have.
-        LayoutChangedError: The log was expanded. Earlier chunks stay.
-        UnknownOutcomeError: The outcome of a chunk is not known. Earlier chunks stay.
-        RunCancelledError: Another task of this run found a definite error.
-        ConditionalLogError: The errors of `Blind.append_blind`. Earlier chunks stay.
+    Raises NotRoutedError for a partition that the log does not have, RunCancelledError, and the errors of
+    `Blind.append_blind`. Earlier chunks stay.
     """
     run = run or TaskRun()
 

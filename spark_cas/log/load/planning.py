@@ -345,9 +345,7 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
     Raises:
         InputChangedError: The log holds rows of the job in a partition for which the input has none, or another run
             completed the job with other rows.
-        ConflictError: A named partition without rows has records at or after its expected offset.
-        TruncatedError: A named partition without rows ends before its expected offset.
-        FencedError: Another process aborted the commit group of an atomic load.
+        ConditionalLogError: The errors of `decide_group` for an atomic load, else of `require_expected_still`.
     """
     loaded = {result.progress.partition for result in results}
     others = [partition for partition in range(plan.partitions) if partition not in loaded]

@@ -1,8 +1,7 @@
 """The stream on which Spark's JVM sends input to the task of this process. Correctness does not depend on it.
 
-Spark has no API for this stream. `quick_ack` uses it. It also shows early that the input was cut off: if Spark kills
-an attempt, because a job was cancelled or an executor ended, the input of the task just ends. Between two batches,
-Arrow takes that for the end of the stream. After the last batch, Spark sends a number that marks the end.
+Spark has no API for this stream. `quick_ack` uses it. It also shows early that the input was cut off. Between two
+batches, Arrow takes that for the end of the stream. After the last batch, Spark sends a number that marks the end.
 """
 
 import sys

@@ -292,12 +292,12 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         task = self.task
         rows = task_rows(iterator, task.plan.partitions, task.end_markers)
         pairs = by_partition(rows, task.plan.partitions)
+        if task.completion is not None:
+            return attempted(pairs, lambda checked: TaskReport(hashed=hash_rows(checked)))
         if task.request.in_one_task:
             run = TaskRun()
             return attempted(pairs, partial(self._append_in_one_transaction, run), run=run)
         run = TaskRun(task.run, task.began_ms, task.rows_before)
-        if task.completion is not None:
-            return attempted(pairs, lambda checked: TaskReport(hashed=hash_rows(checked)))
         if task.plan.round_of:
             # The next round of append_if_unchanged retries a conflict, and keeps the rows of the other tasks.
             return attempted(pairs, partial(self._append, run), run=run)
@@ -305,50 +305,41 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         return attempted(pairs, partial(self._append, run), run=run, cancel=cancel)
 
     def _append(self, run: TaskRun, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
-        task = self.task
         first = next(pairs, None)
         if first is None:
             return TaskReport()
-        with planned_log(task.request.spec, task.plan.log_id, appending=True) as log:
-            results = append_rows(
-                log,
-                task.plan,
-                chain([first], pairs),
-                task=f"{task.run}/{task_number()}",
-                limits=task.request.limits,
-                atomic=task.in_one_chunk,
-                has_end=has_end(task.end_markers),
-                fenced_retry_wait_seconds=task.request.fenced_retry_wait_ms / 1000,
-                run=run,
-            )
-        return TaskReport(results)
+        with planned_log(self.task.request.spec, self.task.plan.log_id, appending=True) as log:
+            return TaskReport(self._load(log, run, chain([first], pairs)))
 
     def _append_in_one_transaction(self, run: TaskRun, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
         task = self.task
-        if task.completion is not None:
-            return TaskReport(hashed=hash_rows(pairs))
         with Spool(pairs) as rows:
             if not rows:
                 return TaskReport()
             with planned_log(for_one_transaction(task.request.spec, rows.bytes), task.plan.log_id) as log:
-                wait_seconds = task.request.fenced_retry_wait_ms / 1000
-                number = task_number()
 
                 def append() -> tuple[PartitionResult, ...]:
                     run.restart()
-                    return append_rows(
-                        log,
-                        task.plan,
-                        rows,
-                        task=f"{task.run}/{number}",
-                        limits=task.request.limits,
-                        atomic=task.in_one_chunk,
-                        fenced_retry_wait_seconds=wait_seconds,
-                        run=run,
-                    )
+                    return self._load(log, run, rows)
 
-                results = in_one_transaction(log, task.plan, append, fenced_retry_wait_seconds=wait_seconds)
-        return TaskReport(results)
+                wait_seconds = task.request.fenced_retry_wait_ms / 1000
+                return TaskReport(in_one_transaction(log, task.plan, append, fenced_retry_wait_seconds=wait_seconds))
+
+    def _load(
+        self, log: Backend, run: TaskRun, rows: Iterable[tuple[int, pa.RecordBatch]]
+    ) -> tuple[PartitionResult, ...]:
+        task = self.task
+        return append_rows(
+            log,
+            task.plan,
+            rows,
+            task=f"{task.run}/{task_number()}",
+            limits=task.request.limits,
+            atomic=task.in_one_chunk,
+            has_end=has_end(task.end_markers),
+            fenced_retry_wait_seconds=task.request.fenced_retry_wait_ms / 1000,
+            run=run,
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Record that the job is complete, and write the report file if the options name one.
