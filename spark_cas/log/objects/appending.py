@@ -280,11 +280,10 @@ class Appender:
         at = OffsetRange(end_offset, end_offset)
         own = claim.progress_after(chunk, at)
         # For a group, the commit record stores the end offset.
-        if not own.complete or claim.plan.group:
-            return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=False)
-        recorded = self._ledger.close(own, claim.plan.pinned_by)
-        if (recorded.rows, recorded.digest) != (own.rows, own.digest):
-            return Fenced(recorded.task)
+        if own.complete and not claim.plan.group:
+            recorded = self._ledger.close(own, claim.plan.pinned_by)
+            if (recorded.rows, recorded.digest) != (own.rows, own.digest):
+                return Fenced(recorded.task)
         return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=False)
 
 

@@ -132,12 +132,11 @@ class Ledger:
 
     def _hinted(self, job: str, start: int) -> tuple[Progress, int] | None:
         stored = self._chunks.read_hint(paths.job_hint(job, self._chunks.number))
-        if stored is None or stored.header.progress is None or stored.header.job != job:
+        # A chunk below the start need not be part of the log.
+        if stored is None or stored.header.base_offset < start:
             return None
-        if stored.header.base_offset < start:
-            # It need not be part of the log.
-            return None
-        return stored.header.progress, stored.header.end_offset
+        progress = stored.header.progress
+        return (progress, stored.header.end_offset) if progress is not None and progress.job == job else None
 
     def _decode(self, data: bytes | memoryview, job: str) -> Progress:
         subject = f"the closing of job {job!r} in {paths.partition(self._chunks.number)}"

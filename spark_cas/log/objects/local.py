@@ -13,7 +13,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -111,25 +111,19 @@ class LocalStore:
 
     def below(self, prefix: str, after: str | None = None) -> list[str]:
         folder = inside(self._root, prefix)
-        try:
+        with _plainly(f"listing {folder}"):
             return sorted(_files_below(folder, f"{prefix}/", after or ""))
-        except OSError as error:
-            raise plain(error.errno, f"listing {folder}") from None
 
     def folders(self, prefix: str) -> list[str]:
         folder = inside(self._root, prefix)
-        try:
+        with _plainly(f"listing {folder}"):
             return sorted(_names_in(folder))
-        except OSError as error:
-            raise plain(error.errno, f"listing {folder}") from None
 
     def delete(self, paths: list[str]) -> None:
         for path in paths:
             file = inside(self._root, path)
-            try:
+            with _plainly(f"deleting {file}"):
                 file.unlink(missing_ok=True)
-            except OSError as error:
-                raise plain(error.errno, f"deleting {file}") from None
 
     def _recheck(self, path: str) -> bool:
         """Open the folder of a missing file to refresh a cached listing. Return whether the folder exists.
@@ -195,15 +189,13 @@ def check_root(root: Path) -> None:
         FormatError: if the root is a file, or a folder in it is a symbolic link
         StorageError: if the directory cannot be read
     """
-    try:
+    with _plainly(f"opening {root}"):
         if not root.exists():
             return
         if not root.is_dir():
             raise FormatError(f"{root} is a file. Give the address of a log, or of a new directory.")
         with os.scandir(root) as entries:
             linked = any(entry.is_symlink() for entry in entries)
-    except OSError as error:
-        raise plain(error.errno, f"opening {root}") from None
     if linked:
         raise FormatError(f"{root} holds symbolic links, which could lead out of it. Remove them.")
 
@@ -242,6 +234,15 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
+@contextmanager
+def _plainly(doing: str) -> Iterator[None]:
+    """Raise the StorageError of an error of the file system."""
+    try:
+        yield
+    except OSError as error:
+        raise plain(error.errno, doing) from None
+
+
 def plain(number: int | None, doing: str) -> StorageError:
     """Return the StorageError for an error number of the file system, while ``doing`` an operation on a path."""
     cause, remedy = {
@@ -261,22 +262,18 @@ def plain(number: int | None, doing: str) -> StorageError:
 
 def _end_of(file: Path, size: int | None) -> memoryview | None:
     """Return the last bytes of a file, all if ``size`` is None; None if there is no file."""
-    try:
-        handle = os.open(file, os.O_RDONLY)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise plain(error.errno, f"reading {file}") from None
-    try:
-        end = os.fstat(handle).st_size
-        if size is None:
-            require_size(end, str(file))
-        start = 0 if size is None else max(0, end - size)
-        return _read(handle, start, end)
-    except OSError as error:
-        raise plain(error.errno, f"reading {file}") from None
-    finally:
-        os.close(handle)
+    with _plainly(f"reading {file}"):
+        try:
+            handle = os.open(file, os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            end = os.fstat(handle).st_size
+            if size is None:
+                require_size(end, str(file))
+            return _read(handle, 0 if size is None else max(0, end - size), end)
+        finally:
+            os.close(handle)
 
 
 def _read(handle: int, start: int, end: int) -> memoryview:
