@@ -48,7 +48,6 @@ class RunningDigest:
 
     @property
     def rows(self) -> int:
-        """The number of rows hashed so far."""
         return self._rows
 
     def update(self, records: pa.RecordBatch) -> None:

@@ -54,14 +54,11 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """An expansion that has started. No load can acquire a claim until it is complete."""
+    """An `Expansion` that has started. No load can acquire a claim until it is complete."""
 
     epoch: int
-    """The layout epoch after the expansion."""
     partitions: int
-    """The partition count after the expansion."""
     before: int
-    """The partition count before the expansion."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ class InputList:
 
     @property
     def bytes(self) -> int:
-        """Size of all files."""
         return sum(each.size for each in self.files)
 
     @property

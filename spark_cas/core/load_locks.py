@@ -45,7 +45,6 @@ class LoadLock:
 
     @property
     def partitions(self) -> frozenset[int]:
-        """All partitions of the lock."""
         return frozenset(each for base, end in self.ranges for each in range(base, end))
 
     @property
@@ -91,7 +90,6 @@ class LoadLocks:
         return LoadLocks(self.number + 1, (*kept, ours))
 
     def without(self, lock: LoadLock) -> "LoadLocks":
-        """Return a copy without a lock that has ended."""
         return LoadLocks(self.number + 1, tuple(each for each in self.held if each != lock))
 
 

@@ -26,7 +26,6 @@ class Batch:
     query: str
     """The id of the streaming query, which is stored in its checkpoint, or else the job name."""
     id: int
-    """The number of the micro-batch, which the query counts from 0."""
 
 
 def unexpired_ms(kept_ms: int | None) -> int:

@@ -71,7 +71,6 @@ class Bounds:
 
     @property
     def range(self) -> OffsetRange:
-        """All readable offsets."""
         return OffsetRange(self.start_offset, self.end_offset)
 
     def require(self, offsets: OffsetRange) -> None:

@@ -76,5 +76,4 @@ class OpenTransaction:
         return next((each for each in self.partitions if (each.topic, each.partition) == (topic, partition)), None)
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Return whether the transaction has records in a partition."""
         return self.at(topic, partition) is not None

@@ -69,7 +69,6 @@ class KeyConflict:
     """The expected offset of a row's key does not match. Read the key again from the expected offset."""
 
     row: int
-    """The first such row, counted from 0 in the job's rows of the partition."""
     key: str
     """The key as readable text; long keys are cut."""
     expected: int
@@ -133,7 +132,7 @@ def is_lost(refusal: Refusal | None) -> TypeGuard[Truncated | RowConflict]:
 
 @dataclass(frozen=True, slots=True)
 class Appends:
-    """Totals over the appends of chunks with records. All fields are None if there was none, or if it is not known.
+    """Totals of `Appended` over chunks with records. All fields are None if there was none, or if it is not known.
 
     The totals may differ between attempts of a task. The rows of a job in a partition, and their offsets, are in its
     `Progress`.
@@ -146,8 +145,6 @@ class Appends:
     timestamp_ms: int | None = None
     """The time that the log assigned to records of the newest chunk with such a time; None if it assigned none."""
     has_offset: bool | None = None
-    """Whether the log's responses contained the offset of every chunk. If not, the writer proved it from the end
-    offsets."""
     start_offset: int | None = None
     """The oldest retained offset at the newest append."""
 

@@ -128,7 +128,6 @@ class _Keys:
     starts: NDArray[np.int64]
     """The index of each key's first byte."""
     lengths: NDArray[np.int64]
-    """The length of each key in bytes."""
     words: _Words
     """The little-endian word that starts at each byte index. Bytes after the last key are undefined."""
 

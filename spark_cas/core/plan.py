@@ -26,7 +26,6 @@ class Layout:
     partitions: int
 
     def require(self, partition: int) -> None:
-        """Raise ValueError unless the log has this partition."""
         if not 0 <= partition < self.partitions:
             msg = f"partition {partition} was named, but the log has {self.partitions} (0 to {self.partitions - 1})"
             raise ValueError(msg)
@@ -223,7 +222,6 @@ class Completion:
 
     @property
     def rows(self) -> int:
-        """The number of rows of the job in all partitions."""
         return sum(result.progress.rows for result in self.partitions)
 
 

@@ -106,9 +106,7 @@ class Headers:
     nulls: NDArray[np.bool_]
     """Whether each header is null itself. If so, its key and value are null."""
     keys: pa.Array
-    """The key of each header: string."""
     values: pa.Array
-    """The value of each header: binary."""
 
 
 def headers_of(column: pa.Array) -> Headers:

@@ -81,7 +81,7 @@ class ConditionalLogSource(DataSource):
         if overwrite:
             raise OptionError(
                 "a log is only ever appended to, and the query has output mode complete, which replaces all rows "
-                "with each batch. Use .outputMode('append'), which an aggregation allows with a watermark; or write the "
-                "whole result of each batch within foreachBatch."
+                "with each batch. Use .outputMode('append'), which an aggregation allows with a watermark; or write "
+                "the whole result of each batch within foreachBatch."
             )
         return plan_stream_write(parse_write_stream(self.options), schema)

@@ -43,11 +43,9 @@ class Rejection:
 
     @classmethod
     def of(cls, error: ConditionalLogError, partitions: tuple[int, ...]) -> Self:
-        """Return the rejection of a task by this error."""
         return cls(error.kind, str(error).removeprefix(f"[{error.kind}] "), partitions)
 
     def error(self) -> ConditionalLogError:
-        """Return the error with its fields."""
         return error_from_line(self.kind, self.message)
 
 

@@ -44,7 +44,6 @@ class Spool:
                 yield from zip(self._partitions, reader, strict=True)
 
     def close(self) -> None:
-        """Delete the file."""
         self._folder.cleanup()
 
     def _write(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:

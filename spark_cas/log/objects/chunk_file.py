@@ -79,7 +79,6 @@ class ChunkHeader:
 
     @property
     def job(self) -> str | None:
-        """The job that appended the chunk."""
         return self.progress.job if self.progress else None
 
 

@@ -92,7 +92,6 @@ class PartitionChunks:
             raise TrimmedMeanwhileError if base_offset < self.start_offset() else self.missing(base_offset)
 
     def missing(self, base_offset: int) -> ChunkDamagedError:
-        """Return the error for a missing chunk."""
         return ChunkDamagedError(
             f"{paths.chunk(self.number, base_offset)}: the chunk is missing, though the log has acknowledged offset "
             f"{base_offset}. Restore the file from a copy, or trim the log past it. (If the log was trimmed while "
@@ -165,7 +164,6 @@ class PartitionChunks:
         return self.chunk_at(base_offset) if isinstance(base_offset, int) and base_offset >= 0 else None
 
     def base_offsets(self) -> list[int]:
-        """List the base offsets of all chunks in order."""
         return _base_offsets(self._store.below(paths.partition(self.number)))
 
     def read(

@@ -163,7 +163,6 @@ class Groups:
         return StoredChunk(replace(header, progress=None), stored.checksum)
 
     def abort(self, group: str) -> None:
-        """Abort a group, unless its outcome is recorded."""
         document = documents.encode(json.loads(outcome_to_json(ABORTED)))
         self._remember(group, self._store.put_once(paths.outcome(group), document))
 

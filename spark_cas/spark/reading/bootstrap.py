@@ -132,7 +132,6 @@ class PinnedBounds:
 
     @property
     def start_offsets(self) -> tuple[int, ...]:
-        """Return the start offset of each partition."""
         return tuple(each.start_offset for each in self.bounds)
 
     @property

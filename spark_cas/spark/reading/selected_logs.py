@@ -65,7 +65,6 @@ class SelectedLogs:
         self._closing.__exit__(kind, error, trace)
 
     def close(self) -> None:
-        """Close all logs and their clients."""
         self.__exit__(None, None, None)
 
     def names(self) -> tuple[str, ...]:
@@ -80,7 +79,6 @@ class SelectedLogs:
         return tuple(name for name in self._topics.names() if re.fullmatch(pattern, name))
 
     def log(self, topic: str) -> Backend:
-        """Return the open log of a topic."""
         if topic not in self._open:
             self._open[topic] = self._closing.enter_context(open_here(self._selection.spec_of(topic)))
         return self._open[topic]

@@ -104,7 +104,6 @@ class StreamOffsets:
         return StreamOffsets(logs)
 
     def by_partition(self) -> dict[TopicPartition, int]:
-        """Return the offset of each partition."""
         return {
             TopicPartition(topic, partition): offset
             for topic, log in self.logs.items()

@@ -32,16 +32,13 @@ from spark_cas.spark.writing.stop_others import for_last_requests, stop_others
 
 @dataclass(frozen=True, slots=True)
 class BlindTask:
-    """The values that a task needs, the same for each attempt."""
+    """The values that a task needs, the same for each attempt, as in `spark_cas.spark.writing.write.WriteTask`."""
 
     request: WriteRequest
-    """The request, with limits that include those of the log."""
     layout: Layout
     run: str
     started_ms: int
-    """When the driver began to plan the run, milliseconds since 1970."""
     began_ms: int
-    """When the driver planned the run, milliseconds since 1970."""
     guarantee: str
     end_markers: EndMarkers
     partitioner: Partitioner | None = None

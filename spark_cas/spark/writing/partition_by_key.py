@@ -77,7 +77,6 @@ class RowPartitioner(Acknowledged):
         self._partitioner = partitioner
 
     def of(self, keys: pa.Array) -> pa.Array:
-        """Return the partition of each key."""
         result = partition_of(pa.record_batch({"key": keys}), self._partitions, self._partitioner)
         freeze_loaded_modules()
         return result
