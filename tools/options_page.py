@@ -8,7 +8,7 @@ from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.log.timing import RETRY_TIMEOUT_MS as _RETRY_MS
 from spark_cas.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption, Verdict
 from spark_cas.options.option import Option, Scope
-from spark_cas.options.store_settings import AWS, AZURE, GOOGLE, PREFIX
+from spark_cas.options.option_names import AWS, AZURE, GOOGLE, STORE
 from spark_cas.options.table import OPTIONS
 
 _HEAD = """# Options
@@ -57,10 +57,10 @@ and the error names the alternative.
 
 _STORE = f"""## Settings of the object store
 
-Set `{PREFIX}<name>` as an option or in the file of defaults. Any value may be a reference, as above:
+Set `{STORE}<name>` as an option or in the file of defaults. Any value may be a reference, as above:
 """
 
-_STORE_DEADLINE = f"""`{PREFIX}{RETRY_TIMEOUT}`, such as `90s` or `5min`, is the [retry
+_STORE_DEADLINE = f"""`{STORE}{RETRY_TIMEOUT}`, such as `90s` or `5min`, is the [retry
 deadline](reliability.md#retries) of each operation (default `{_RETRY_MS // 1000}s`).
 For writes, use `30s` or more."""
 

@@ -2,15 +2,17 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from spark_cas.core.guarantee import OFF, REQUESTED, REQUIRED
 from spark_cas.core.partitioner import Partitioner
 from spark_cas.log.timing import MILLISECONDS_IN
 
+_T = TypeVar("_T")
 _MAX_INT = 2**31 - 1
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h|d|)")
@@ -39,28 +41,32 @@ class Option:
     name: str
     parse: Callable[[str], object]
     """Raises ValueError with the expected form, never with the value."""
-    default: str | None
-    """The text that a user would set; None for no default."""
     scopes: frozenset[Scope]
-    per_log: bool
-    """Whether the file of per-log defaults can set it."""
     doc: str
+    default: str | None = None
+    """The text that a user would set; None for no default."""
+    per_log: bool = False
+    """Whether the file of per-log defaults can set it."""
     kafka_only: bool = False
     """Whether it has no meaning for a log in a directory or object store."""
     internal: bool = False
     """Whether only the package sets it. The documentation leaves it out."""
 
 
-def whole_number(most: int = _MAX_INT, *, least: int = 1) -> Callable[[str], int]:
+def whole_number(most: int = _MAX_INT, *, least: int = 1, expected: str = "") -> Callable[[str], int]:
     """Return a parser of whole numbers from ``least`` to ``most``."""
 
     def parse(text: str) -> int:
         stripped = text.strip()
         if not (stripped.isascii() and stripped.isdigit()) or not least <= int(stripped) <= most:
-            raise ValueError(f"a whole number from {least} to {most}")
+            raise ValueError(expected or f"a whole number from {least} to {most}")
         return int(stripped)
 
     return parse
+
+
+milliseconds = whole_number(2**63 - 1, least=0, expected="milliseconds since 1970, such as 1767225600000")
+"""Parse a time in milliseconds since 1970."""
 
 
 def seconds(text: str) -> float:
@@ -74,12 +80,24 @@ def seconds(text: str) -> float:
     return value
 
 
-def flag(text: str) -> bool:
-    """Parse ``true`` or ``false``."""
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return text.strip().lower() == "true"
+def word(values: Mapping[str, _T], expected: str = "") -> Callable[[str], _T]:
+    """Return a parser of one of several words, each with its value. It ignores case."""
 
+    def parse(text: str) -> _T:
+        value = values.get(text.strip().lower())
+        if value is None:
+            raise ValueError(expected or f"one of {', '.join(values)}")
+        return value
+
+    return parse
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a parser of one of several words."""
+    return word({each: each for each in choices})
+
+
+flag = word({"true": True, "false": False}, "true or false")
 
 ATOMIC_LOAD = "load"
 ATOMIC_PARTITION = "partition"
@@ -88,39 +106,15 @@ VIEW_RECORDS, VIEW_NEWEST = "records", "newest"
 VIEWS_OF_RECORDS = (VIEW_RECORDS, VIEW_NEWEST)
 """The views whose rows are records, which offsets can select. Other views describe the whole log."""
 
-
-def atomicity(text: str) -> str:
-    """Parse ``load``, ``partition`` or nothing; ``true`` means ``partition`` and ``false`` nothing."""
-    word = text.strip().lower()
-    word = {"true": ATOMIC_PARTITION, "false": ""}.get(word, word)
-    if word not in (ATOMIC_LOAD, ATOMIC_PARTITION, ""):
-        raise ValueError("load, partition or false")
-    return word
-
-
-def one_of(*choices: str) -> Callable[[str], str]:
-    """Return a parser of one of several words."""
-
-    def parse(text: str) -> str:
-        if text.strip().lower() not in choices:
-            raise ValueError(f"one of {', '.join(choices)}")
-        return text.strip().lower()
-
-    return parse
-
+atomicity = word(
+    {ATOMIC_LOAD: ATOMIC_LOAD, ATOMIC_PARTITION: ATOMIC_PARTITION, "true": ATOMIC_PARTITION, "false": "", "": ""},
+    "load, partition or false",
+)
 
 DEPRECATED_IDEMPOTENCE = {"true": REQUIRED, "false": OFF}
 """The legacy values of KIP-192, and their meaning."""
-
-
-def idempotence(text: str) -> str:
-    """Parse ``required``, ``requested``, ``off`` or one of the legacy values."""
-    word = text.strip().lower()
-    word = DEPRECATED_IDEMPOTENCE.get(word, word)
-    if word not in (REQUIRED, REQUESTED, OFF):
-        raise ValueError(f"one of {REQUIRED}, {REQUESTED}, {OFF}")
-    return word
-
+_GUARANTEES = {each: each for each in (REQUIRED, REQUESTED, OFF)}
+idempotence = word(_GUARANTEES | DEPRECATED_IDEMPOTENCE, f"one of {', '.join(_GUARANTEES)}")
 
 _PARTITIONERS: dict[str, Partitioner] = {
     "murmur2": "murmur2",
@@ -130,21 +124,14 @@ _PARTITIONERS: dict[str, Partitioner] = {
     "consistent_random": "crc32",
 }
 """The accepted names, including those of librdkafka."""
-
-
-def partitioner(text: str) -> Partitioner:
-    """Parse the name of a partitioner."""
-    result = _PARTITIONERS.get(text.strip().lower())
-    if result is None:
-        raise ValueError(f"one of {', '.join(_PARTITIONERS)}")
-    return result
+partitioner = word(_PARTITIONERS)
 
 
 def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
     """Return a parser of one or more of several words, separated by commas, without duplicates."""
 
     def parse(text: str) -> tuple[str, ...]:
-        words = tuple(word.strip().lower() for word in text.split(","))
+        words = tuple(each.strip().lower() for each in text.split(","))
         if not set(words) <= set(choices) or len(set(words)) < len(words):
             raise ValueError(f"one or more of {', '.join(choices)}, separated by commas, each once")
         return words
@@ -178,14 +165,6 @@ def metrics_target(text: str) -> str:
     if result != OTEL and not is_file and not is_server:
         raise ValueError(expected)
     return result
-
-
-def milliseconds(text: str) -> int:
-    """Parse a time in milliseconds since 1970."""
-    stripped = text.strip()
-    if not (stripped.isascii() and stripped.isdigit() and int(stripped) < 2**63):
-        raise ValueError("milliseconds since 1970, such as 1767225600000")
-    return int(stripped)
 
 
 def duration_ms(text: str) -> int:

@@ -50,27 +50,21 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "path",
         text,
-        None,
         EVERYWHERE,
-        per_log=False,
         doc="The log: a directory, an object store ([addresses](object-store.md#addresses)), or a topic as "
         "`kafka://host:9092/flights`. `load(path)`, `save(path)` and SQL's `WITH (path='...')` set it.",
     ),
     Option(
         SERVERS,
         check_servers,
-        None,
         EVERYWHERE,
-        per_log=False,
         kafka_only=True,
         doc="The brokers, such as `host:9092,host2:9092`, with a topic instead of `path`.",
     ),
     Option(
         "topic",
         one_topic,
-        None,
         EVERYWHERE,
-        per_log=False,
         kafka_only=True,
         doc="The topic. Without it, a batch write uses the column `topic`: [several "
         "topics](kafka-quickstart.md#write-to-several-topics).",
@@ -78,9 +72,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "subscribe",
         topics,
-        None,
         READING,
-        per_log=False,
         kafka_only=True,
         doc="The topics to read, separated by commas. Set only one of `topic`, `subscribe`, `subscribePattern` and "
         "`assign`.",
@@ -88,42 +80,33 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "subscribePattern",
         pattern,
-        None,
         READING,
-        per_log=False,
         kafka_only=True,
         doc="A Python regular expression for the whole names of topics. A stream also reads new ones.",
     ),
     Option(
         "assign",
         parse_assigned,
-        None,
         READING,
-        per_log=False,
         doc='The partitions to read, such as `{"flights": [0, 1]}`. With `path`, the topic is the last part of the '
         "path.",
     ),
     Option(
         "job",
         text,
-        None,
         WRITING_AND_ROUTING,
-        per_log=False,
         doc="The [name of the load](loading.md#jobs-and-reruns): a rerun appends only the missing rows, and without "
         "it all rows. The default of a stream is the id of the query.",
     ),
     Option(
         "batchId",
         whole_number(_MOST_BATCHES, least=0),
-        None,
         WRITING_AND_ROUTING,
-        per_log=False,
         doc="The batch number in [`foreachBatch`](streams.md#foreachbatch). It requires `job`.",
     ),
     Option(
         "orderBy",
         some_of(*ORDER_COLUMNS),
-        None,
         WRITING_AND_ROUTING,
         per_log=True,
         doc="The columns that sort the rows of a micro-batch (`key`, `timestamp`, `value`), such as `key,timestamp`, "
@@ -133,9 +116,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "expectedOffsets",
         ExpectedOffsets.parse,
-        "end",
         WRITING_AND_ROUTING,
-        per_log=False,
+        default="end",
         doc="The [expected end offset](condition-partition.md) of each partition: `end` (when Spark plans the "
         'write), `none` (no check; the default of a [stream](streams.md#other-writers)), or JSON such as `{"0": '
         '17, "3": null}` (null: no check; others: `end`). For [several '
@@ -144,24 +126,24 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "checkExpectedOffsets",
         flag,
-        "true",
         WRITING_AND_ROUTING,
+        default="true",
         per_log=True,
         doc="`false` disables all conditions, and rejects the column `expected_offset`.",
     ),
     Option(
         "compare",
         one_of("partition", "key"),
-        "partition",
         WRITING_AND_ROUTING,
+        default="partition",
         per_log=True,
         doc="`key`: an expected offset applies to the records of one [key](condition-key.md), not of the partition.",
     ),
     Option(
         "idempotence",
         idempotence,
-        REQUIRED,
         WRITING_AND_ROUTING,
+        default=REQUIRED,
         per_log=True,
         doc="The [guarantee](guarantees.md#levels-of-guarantee): `required` (exactly once, or an error), `requested` "
         "(the best that rights and brokers permit) or `off` (at least once). `true` and `false` are deprecated.",
@@ -169,15 +151,12 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "report",
         text,
-        None,
         WRITING_AND_ROUTING,
-        per_log=False,
         doc="A file on the driver's machine for the [result](result.md) of a complete load, as JSON.",
     ),
     Option(
         "metrics",
         metrics_target,
-        None,
         WRITING_AND_ROUTING,
         per_log=True,
         doc="Where a write publishes its [metrics](metrics.md): `file:/folder/name.prom`, the URL of a Pushgateway, "
@@ -186,8 +165,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "atomic",
         atomicity,
-        "false",
         WRITING_AND_ROUTING,
+        default="false",
         per_log=True,
         doc="`load`: all rows become visible [in one step](atomic-loads.md). `partition` (or `true`): all "
         "rows of a partition are one chunk, or the write fails.",
@@ -195,7 +174,6 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "partitions",
         whole_number(MOST_PARTITIONS),
-        None,
         WRITING_AND_ROUTING,
         per_log=True,
         doc="The partition count of a log that the write may create. For an existing log, it must be the present "
@@ -204,7 +182,6 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "partitioner",
         partitioner,
-        None,
         WRITING_AND_ROUTING,
         per_log=True,
         doc="How `route` assigns keys to [partitions](kafka.md#partitioners): `murmur2` (Kafka's Java client, the "
@@ -213,57 +190,53 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "maxRecordsPerChunk",
         whole_number(),
-        str(_LIMITS.max_records),
         WRITING_AND_ROUTING,
+        default=str(_LIMITS.max_records),
         per_log=True,
         doc="The maximum number of records in a chunk: one atomic append to one partition.",
     ),
     Option(
         "maxBytesPerChunk",
         whole_number(MAX_BYTES_PER_CHUNK),
-        str(_LIMITS.max_bytes),
         WRITING_AND_ROUTING,
+        default=str(_LIMITS.max_bytes),
         per_log=True,
         doc="The maximum size of a chunk in bytes, at most 67108864. A larger record is rejected.",
     ),
     Option(
         "maxSecondsPerChunk",
         seconds,
-        f"{_LIMITS.max_seconds:g}",
         WRITING_AND_ROUTING,
+        default=f"{_LIMITS.max_seconds:g}",
         per_log=True,
         doc="The maximum age of a chunk in seconds, checked when its next rows arrive.",
     ),
     Option(
         "routed",
         flag,
-        "false",
         WRITING_AND_ROUTING,
-        per_log=False,
+        default="false",
         doc="`true`: your own query moves all rows of a partition into one task. The write checks this.",
     ),
     Option(
         "roundOf",
         text,
-        None,
         WRITING_AND_ROUTING,
-        per_log=False,
         doc="The job of `append_if_unchanged` to which the write belongs.",
         internal=True,
     ),
-    Option("lineage", flag, "true", WRITING_AND_ROUTING, per_log=False, internal=True, doc="Events of OpenLineage."),
+    Option("lineage", flag, WRITING_AND_ROUTING, default="true", internal=True, doc="Events of OpenLineage."),
     Option(
         "fencedRetryWaitMs",
         whole_number(),
-        f"{FENCED_RETRY_WAIT_SECONDS * 1000:.0f}",
         WRITING_AND_ROUTING,
+        default=f"{FENCED_RETRY_WAIT_SECONDS * 1000:.0f}",
         per_log=True,
         doc="How long a fenced task attempt waits for its successor to make progress.",
     ),
     Option(
         "lockWaitTimeout",
         duration_ms,
-        None,
         WRITING_AND_ROUTING,
         per_log=True,
         doc="How long a load waits for the [load lock](conditions.md#two-loads-at-once), such as `30m`. The "
@@ -272,8 +245,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "idPrefix",
         text,
-        DEFAULT_PREFIX,
         EVERYWHERE,
+        default=DEFAULT_PREFIX,
         per_log=True,
         kafka_only=True,
         doc="The prefix of transactional ids, ledger groups and registry topics, for [ACLs](kafka.md#acls). All "
@@ -282,7 +255,6 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "tokenProvider",
         text,
-        None,
         EVERYWHERE,
         per_log=True,
         kafka_only=True,
@@ -292,8 +264,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "openTransactionWaitMs",
         whole_number(),
-        str(RETRY_TIMEOUT_MS),
         EVERYWHERE,
+        default=str(RETRY_TIMEOUT_MS),
         per_log=True,
         kafka_only=True,
         doc="How long a write or a read waits for an open transaction of another producer.",
@@ -301,8 +273,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "transactionTimeoutMs",
         whole_number(),
-        str(DEFAULT_TRANSACTION_MS),
         WRITING_AND_ROUTING,
+        default=str(DEFAULT_TRANSACTION_MS),
         per_log=True,
         kafka_only=True,
         doc="The timeout of a Kafka transaction. If a writer dies within a chunk, readers wait up to this time.",
@@ -310,66 +282,48 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "startingOffsets",
         parse_offsets,
-        None,
         READING,
-        per_log=False,
         doc="The first offsets: `earliest` (default), `latest` (default of a stream), or JSON that names each "
         'partition, such as `{"flights": {"0": 23, "1": -2}}` (-2: earliest, -1: latest).',
     ),
     Option(
         "startingTimestamp",
         milliseconds,
-        None,
         READING,
-        per_log=False,
         doc="Start at the [first record with this timestamp](pyspark.md#read-by-offset-or-time) or a later one, in "
         "milliseconds since 1970. It overrides `startingOffsetsByTimestamp`, which overrides `startingOffsets`.",
     ),
     Option(
         "startingOffsetsByTimestamp",
         parse_times,
-        None,
         READING,
-        per_log=False,
         doc='The same for each partition, such as `{"flights": {"0": 1767225600000}}`.',
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
         one_of("error", "latest"),
-        "error",
         READING,
-        per_log=False,
+        default="error",
         doc="If a partition has no record from the starting timestamp on: `error` fails, `latest` starts at its end.",
     ),
     Option(
         "endingOffsets",
         parse_offsets,
-        "latest",
         ONE_READ,
-        per_log=False,
+        default="latest",
         doc="The offsets at which the read ends, exclusive, as in `startingOffsets`.",
     ),
     Option(
         "endingTimestamp",
         milliseconds,
-        None,
         ONE_READ,
-        per_log=False,
         doc="End before the first record with this timestamp or a later one. It overrides `endingOffsetsByTimestamp`,"
         " which overrides `endingOffsets`.",
     ),
-    Option(
-        "endingOffsetsByTimestamp",
-        parse_times,
-        None,
-        ONE_READ,
-        per_log=False,
-        doc="The same for each partition.",
-    ),
+    Option("endingOffsetsByTimestamp", parse_times, ONE_READ, doc="The same for each partition."),
     Option(
         "minPartitions",
         whole_number(),
-        None,
         READING,
         per_log=True,
         doc="The minimum number of tasks, if the read has as many offsets. By default, each partition has a task; of "
@@ -378,7 +332,6 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "maxRecordsPerPartition",
         whole_number(2**63 - 1),
-        None,
         READING,
         per_log=True,
         doc="The maximum number of offsets of a task.",
@@ -386,7 +339,6 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "maxOffsetsPerTrigger",
         whole_number(2**63 - 1),
-        None,
         STREAMING_READ,
         per_log=True,
         doc="The maximum number of offsets in a micro-batch. The partitions [share it](streams.md#read-a-stream).",
@@ -394,15 +346,14 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "isolation",
         one_of("partition", ISOLATION_LOAD),
-        "partition",
         STREAMING_READ,
+        default="partition",
         per_log=True,
         doc="`load`: no micro-batch ends within an [atomic load](streams.md#atomic-loads-and-streams).",
     ),
     Option(
         "minOffsetsPerTrigger",
         whole_number(2**63 - 1),
-        None,
         STREAMING_READ,
         per_log=True,
         doc="A micro-batch waits for this number of new offsets, or until `maxTriggerDelay` is over.",
@@ -410,16 +361,16 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "maxTriggerDelay",
         duration_ms,
-        "15m",
         STREAMING_READ,
+        default="15m",
         per_log=True,
         doc="The maximum wait for `minOffsetsPerTrigger`, such as `90s` or `2h`.",
     ),
     Option(
         "failOnDataLoss",
         flag,
-        "true",
         READING,
+        default="true",
         per_log=True,
         doc="`true`: a read or stream fails if requested records were removed, a stream also if a topic or partition "
         "was deleted. `false`: it reads the remaining records.",
@@ -427,9 +378,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "commitGroup",
         text,
-        None,
         STREAMING_READ,
-        per_log=False,
         kafka_only=True,
         doc="The consumer group to which a query commits the offsets of each finished micro-batch, for [lag "
         "tools](metrics.md#consumer-groups). The query never resumes from them.",
@@ -437,35 +386,24 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "allowUnsubscribedTopics",
         flag,
-        "false",
         STREAMING_READ,
-        per_log=False,
+        default="false",
         doc="`true`: a stream may restart with [fewer topics or partitions](streams.md#read-a-stream) than its "
         "checkpoint has.",
     ),
     Option(
         "processingTime",
         flag,
-        "false",
         STREAMING_READ,
-        per_log=False,
+        default="false",
         doc="`true`: the query has a processing-time trigger. [pyspark 4.0 and 4.1](platforms.md#pyspark-40-and-41) "
         "need this for limits of micro-batches.",
     ),
-    Option(
-        "includeHeaders",
-        flag,
-        "false",
-        READING,
-        per_log=True,
-        doc="`true` adds the column `headers`.",
-    ),
+    Option("includeHeaders", flag, READING, default="false", per_log=True, doc="`true` adds the column `headers`."),
     Option(
         "logId",
         text,
-        None,
         ONE_READ,
-        per_log=False,
         doc="The expected id of the log, from the column `log_id` of the view `offsets`. If it differs, or the log "
         "ends before a named offset, the read fails with `[TRUNCATED]`.",
         internal=True,
@@ -473,19 +411,13 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "view",
         one_of(*VIEWS_OF_RECORDS, "offsets", "progress"),
-        VIEW_RECORDS,
         ONE_READ,
-        per_log=False,
+        default=VIEW_RECORDS,
         doc="`records`; `offsets`: a row per partition, with its end offset; `progress`: a row per job and "
         "partition.",
     ),
     Option(
-        "conf",
-        text,
-        None,
-        EVERYWHERE,
-        per_log=False,
-        doc="The file of defaults, also named by the environment variable `SPARK_CAS_CONF`.",
+        "conf", text, EVERYWHERE, doc="The file of defaults, also named by the environment variable `SPARK_CAS_CONF`."
     ),
 )
 

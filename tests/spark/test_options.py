@@ -13,6 +13,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka.settings.unused import log_ignored
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.option import Scope
+from spark_cas.options.option_names import AWS, AZURE, GOOGLE
 from spark_cas.options.option_values import OptionValues
 from spark_cas.options.parse import (
     check_read,
@@ -22,7 +23,6 @@ from spark_cas.options.parse import (
     parse_write,
     parse_write_stream,
 )
-from spark_cas.options.store_settings import AWS, AZURE, GOOGLE
 from tools.options_page import render
 
 PATH = {"path": "/data/logs/flights"}
