@@ -29,26 +29,33 @@ class SparkOption:
 
 _SAME, _DIFFERENT, _NO_EFFECT, _REFUSED = Verdict
 
-_NO_GROUP = UNUSED_BY_NAME["group.id"].instead
+
+def _alike(verdict: Verdict, note: str, *names: str) -> list[SparkOption]:
+    return [SparkOption(each, verdict, note) for each in names]
+
+
 _READ_BYTES = "A read returns keys and values as binary. Cast the column."
 _WRITTEN_BYTES = "A write takes keys and values as binary or string. Cast the column."
 _PATIENCE = UNUSED_BY_NAME["default.api.timeout.ms"].instead
 
 SOURCE: tuple[SparkOption, ...] = (
-    SparkOption("kafka.bootstrap.servers", _SAME, ""),
-    SparkOption("subscribe", _SAME, ""),
-    SparkOption(
-        "subscribePattern",
-        _DIFFERENT,
-        "Use Python's syntax, not Java's. The registry topics never match.",
+    *_alike(
+        _SAME,
+        "",
+        "kafka.bootstrap.servers",
+        "subscribe",
+        "assign",
+        "startingTimestamp",
+        "startingOffsetsByTimestamp",
+        "startingOffsetsByTimestampStrategy",
+        "endingTimestamp",
+        "endingOffsetsByTimestamp",
+        "maxRecordsPerPartition",
+        "includeHeaders",
+        "maxTriggerDelay",
     ),
-    SparkOption("assign", _SAME, ""),
-    SparkOption("startingTimestamp", _SAME, ""),
-    SparkOption("startingOffsetsByTimestamp", _SAME, ""),
-    SparkOption("startingOffsetsByTimestampStrategy", _SAME, ""),
+    SparkOption("subscribePattern", _DIFFERENT, "Use Python's syntax, not Java's. The registry topics never match."),
     SparkOption("startingOffsets", _DIFFERENT, "A read also accepts `latest`, and returns no rows."),
-    SparkOption("endingTimestamp", _SAME, ""),
-    SparkOption("endingOffsetsByTimestamp", _SAME, ""),
     SparkOption("endingOffsets", _DIFFERENT, "A read also accepts `earliest` and -2, and returns no rows."),
     SparkOption(
         "failOnDataLoss",
@@ -57,23 +64,18 @@ SOURCE: tuple[SparkOption, ...] = (
         "`allowUnsubscribedTopics`.",
     ),
     SparkOption("minPartitions", _DIFFERENT, "A read never has fewer tasks, unless it has fewer offsets."),
-    SparkOption("maxRecordsPerPartition", _SAME, ""),
-    SparkOption("includeHeaders", _SAME, ""),
     SparkOption(
         "maxOffsetsPerTrigger",
         _DIFFERENT,
         "A micro-batch never exceeds it. Spark's own source reads at least one offset of each partition.",
     ),
     SparkOption("minOffsetsPerTrigger", _DIFFERENT, "`availableNow` ignores it, and reads all records."),
-    SparkOption("maxTriggerDelay", _SAME, ""),
-    SparkOption("groupIdPrefix", _NO_EFFECT, _NO_GROUP),
-    SparkOption("kafka.group.id", _NO_EFFECT, _NO_GROUP),
-    SparkOption("kafkaConsumer.pollTimeoutMs", _NO_EFFECT, _PATIENCE),
-    SparkOption("fetchOffset.numRetries", _NO_EFFECT, _PATIENCE),
-    SparkOption("fetchOffset.retryIntervalMs", _NO_EFFECT, _PATIENCE),
+    *_alike(_NO_EFFECT, UNUSED_BY_NAME["group.id"].instead, "groupIdPrefix", "kafka.group.id"),
+    *_alike(
+        _NO_EFFECT, _PATIENCE, "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"
+    ),
     SparkOption("kafka.auto.offset.reset", _REFUSED, "Use `startingOffsets` and `failOnDataLoss`."),
-    SparkOption("kafka.key.deserializer", _REFUSED, _READ_BYTES),
-    SparkOption("kafka.value.deserializer", _REFUSED, _READ_BYTES),
+    *_alike(_REFUSED, _READ_BYTES, "kafka.key.deserializer", "kafka.value.deserializer"),
     SparkOption("kafka.enable.auto.commit", _REFUSED, "A read commits no offsets."),
     SparkOption("kafka.interceptor.classes", _REFUSED, "The client runs no Java."),
     SparkOption(
@@ -85,48 +87,16 @@ SOURCE: tuple[SparkOption, ...] = (
 """Options of ``spark.read.format("kafka")`` and ``spark.readStream.format("kafka")``."""
 
 SINK: tuple[SparkOption, ...] = (
-    SparkOption("kafka.bootstrap.servers", _SAME, ""),
+    *_alike(_SAME, "", "kafka.bootstrap.servers"),
     SparkOption("topic", _DIFFERENT, "A stream requires it. A batch write overrides the column `topic` with it."),
     SparkOption("includeHeaders", _NO_EFFECT, "A write stores the column `headers` if there is one."),
-    SparkOption("kafka.key.serializer", _REFUSED, _WRITTEN_BYTES),
-    SparkOption("kafka.value.serializer", _REFUSED, _WRITTEN_BYTES),
+    *_alike(_REFUSED, _WRITTEN_BYTES, "kafka.key.serializer", "kafka.value.serializer"),
     SparkOption("kafka.partitioner.class", _REFUSED, "Use the option `partitioner`."),
 )
 """Options of ``df.write.format("kafka")`` and ``df.writeStream.format("kafka")``."""
 
-COLUMNS: tuple[SparkOption, ...] = (
-    SparkOption("key", _DIFFERENT, "It is required. For records without a key, use `lit(None).cast('binary')`."),
-    SparkOption("value", _SAME, ""),
-    SparkOption("headers", _DIFFERENT, "A write stores it without `includeHeaders`."),
-    SparkOption("topic", _DIFFERENT, "Pass the rows and the options of the write to `route`. A stream ignores it."),
-    SparkOption(
-        "partition",
-        _DIFFERENT,
-        "It is required. `route` adds it, and `route(..., by='partition')` keeps existing numbers.",
-    ),
-)
-"""Columns of Spark's sink. This package also writes a column ``timestamp``, which Spark's sink does not know."""
-
-_OWN_CLIENTS = "Python workers have their own clients."
-
-APPLICATION: tuple[SparkOption, ...] = (
-    SparkOption("spark.kafka.consumer.cache.*", _NO_EFFECT, _OWN_CLIENTS),
-    SparkOption("spark.kafka.consumer.fetchedData.cache.*", _NO_EFFECT, _OWN_CLIENTS),
-    SparkOption("spark.kafka.producer.cache.*", _NO_EFFECT, _OWN_CLIENTS),
-    SparkOption(
-        "spark.sql.streaming.kafka.useDeprecatedOffsetFetching",
-        _NO_EFFECT,
-        "As with `false`, a read needs `Describe` on the topic.",
-    ),
-    SparkOption(
-        "spark.kafka.clusters.*, spark.security.credentials.kafka.enabled",
-        _NO_EFFECT,
-        "There are no delegation tokens. Use `kafka.sasl.*`, with secrets by reference.",
-    ),
-)
-"""Settings of the Spark application that Spark's connector reads."""
-
-_REFUSALS = {each.name.lower(): each.note for each in (*SOURCE, *SINK) if each.verdict is Verdict.REFUSED}
+REFUSALS = {each.name.lower(): each.note for each in (*SOURCE, *SINK) if each.verdict is Verdict.REFUSED}
+"""Why this package rejects an option of Spark's connector, and the fix, by name in lower case."""
 
 
 def _unused(options: Iterable[SparkOption]) -> dict[str, str]:
@@ -140,15 +110,6 @@ _UNUSED_SOURCE, _UNUSED_SINK = _unused(SOURCE), _unused(SINK)
 _LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _UNUSED_BATCH = {each.lower(): "It limits the micro-batches of a stream. This read has none." for each in _LIMITS}
 """Options of streams that Spark's source also accepts in a batch read, with a warning."""
-
-
-def refusal_of(key: str) -> str | None:
-    """Return why this package rejects an option of Spark's connector, and the fix; None for any other option.
-
-    Args:
-        key: The name of the option in lower case.
-    """
-    return _REFUSALS.get(key)
 
 
 def unused_by(*scopes: Scope) -> dict[str, str]:

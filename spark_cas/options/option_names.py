@@ -9,7 +9,7 @@ from spark_cas.log.kafka.settings.jaas import parse_jaas
 from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
 from spark_cas.log.kafka.settings.unused import UNUSED_BY_NAME
 from spark_cas.log.spec import RETRY_TIMEOUT
-from spark_cas.options.kafka_connector import refusal_of
+from spark_cas.options.kafka_connector import REFUSALS
 from spark_cas.options.option import READING, Scope
 from spark_cas.options.table import BY_KEY, OPTIONS, SERVERS
 
@@ -130,9 +130,8 @@ def check_name(key: str, *scopes: Scope) -> None:
     if option is not None:
         takers, own = (" and ".join(sorted(each.value for each in some)) for some in (option.scopes, scopes))
         raise OptionError(f"option {option.name} is one of {takers}, not of {own}. Leave it out here.")
-    refusal = refusal_of(key)
-    if refusal is not None:
-        raise OptionError(f"there is no option {key!r}. {refusal}")
+    if key in REFUSALS:
+        raise OptionError(f"there is no option {key!r}. {REFUSALS[key]}")
     known = {each.name.lower(): each.name for each in OPTIONS if not each.scopes.isdisjoint(scopes)}
     raise OptionError(f"there is no option {key!r}.{_nearest(key, known)}")
 
