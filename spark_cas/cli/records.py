@@ -19,8 +19,7 @@ from spark_cas.core.errors import TruncatedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import open_log
-from spark_cas.options.read_range import ReadRange
-from spark_cas.options.topic_partitions import TopicPartition
+from spark_cas.options.read_range import ReadRange, TopicPartition
 from spark_cas.programs.errors import UsageError
 
 _POLL_SECONDS = 0.5

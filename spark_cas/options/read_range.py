@@ -1,19 +1,61 @@
-"""Resolve the offsets of a read: the requested range against the start and end of each partition."""
+"""Partitions and offsets of a read: their JSON in options, and the requested range within the bounds of each."""
 
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 from spark_cas.core.errors import OptionError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.options.topic_partitions import Numbers, TopicPartition, listing, parse_numbers
 
 EARLIEST = -2
 LATEST = -1
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition of one of the logs that a read selects."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} of topic {self.topic}"
+
+
+Numbers = tuple[tuple[TopicPartition, int], ...]
+"""A number for each of several partitions, sorted."""
 
 Since = Callable[[TopicPartition, int], int | None]
 """Returns the offset of a partition's first record at or after a time: `Backend.offset_since`."""
+
+
+def parse_assigned(text: str) -> tuple[TopicPartition, ...]:
+    """Parse ``{"flights": [0, 1]}``; raise ValueError with the expected form."""
+    expected = 'JSON that names topics and their partitions, each once, such as {"flights": [0, 1]}'
+    try:
+        named = [(topic, each) for topic, partitions in _object(text) for each in _array(partitions)]
+    except ValueError:
+        raise ValueError(expected) from None
+    if not named or len(set(named)) < len(named):
+        raise ValueError(expected)
+    return tuple(sorted(TopicPartition(*each) for each in named))
+
+
+def listing(partitions: Iterable[TopicPartition]) -> str:
+    """Return partitions as text: topic flights (0 to 3), topic delays (0, 2)."""
+    by_topic = groupby(sorted(partitions), key=lambda at: at.topic)
+    return ", ".join(f"topic {topic} ({_numbers([at.partition for at in group])})" for topic, group in by_topic)
+
+
+def _numbers(partitions: list[int]) -> str:
+    if len(partitions) > 1 and partitions == [*range(partitions[0], partitions[-1] + 1)]:
+        return f"{partitions[0]} to {partitions[-1]}"
+    return ", ".join(map(str, partitions))
 
 
 def parse_offsets(text: str) -> int | Numbers:
@@ -21,24 +63,58 @@ def parse_offsets(text: str) -> int | Numbers:
     word = _WORDS.get(text.strip().lower())
     if word is not None:
         return word
-    try:
-        return parse_numbers(text, EARLIEST)
-    except ValueError:
-        raise ValueError(
-            'earliest, latest, or JSON that names each partition once, such as {"flights": {"0": 23, "1": -1}}, '
-            "where -2 is the earliest and -1 the latest"
-        ) from None
+    return _parse_numbers(
+        text,
+        EARLIEST,
+        'earliest, latest, or JSON that names each partition once, such as {"flights": {"0": 23, "1": -1}}, where -2 '
+        "is the earliest and -1 the latest",
+    )
 
 
 def parse_times(text: str) -> Numbers:
     """Parse startingOffsetsByTimestamp or endingOffsetsByTimestamp; raise ValueError with the expected form."""
+    return _parse_numbers(
+        text,
+        0,
+        "JSON that names each partition once with milliseconds since 1970, such as "
+        '{"flights": {"0": 1767225600000, "1": 1767225600000}}',
+    )
+
+
+def _parse_numbers(text: str, least: int, expected: str) -> Numbers:
+    """Parse a number of at least ``least`` for each partition; raise ValueError with the expected form."""
     try:
-        return parse_numbers(text, 0)
+        named = [(topic, *each) for topic, numbers in _object(text) for each in _pairs(numbers)]
     except ValueError:
-        raise ValueError(
-            "JSON that names each partition once with milliseconds since 1970, such as "
-            '{"flights": {"0": 1767225600000, "1": 1767225600000}}'
-        ) from None
+        raise ValueError(expected) from None
+    result: dict[TopicPartition, int] = {}
+    for topic, partition, number in named:
+        if type(number) is not int or not least <= number < 2**63 or _PARTITION.fullmatch(partition) is None:
+            raise ValueError(expected)
+        result[TopicPartition(topic, int(partition))] = number
+    if not result or len(result) < len(named):
+        raise ValueError(expected)
+    return tuple(sorted(result.items()))
+
+
+def _object(text: str) -> tuple[tuple[str, object], ...]:
+    """Return the members of a JSON object, with nested objects as pairs to keep duplicate keys."""
+    try:
+        return _pairs(json.loads(text, object_pairs_hook=tuple))
+    except RecursionError:
+        raise ValueError from None
+
+
+def _array(read: object) -> list[int]:
+    if not isinstance(read, list) or not all(type(each) is int and 0 <= each < 2**31 for each in read):
+        raise ValueError
+    return read
+
+
+def _pairs(read: object) -> tuple[tuple[str, object], ...]:
+    if not isinstance(read, tuple):
+        raise ValueError  # noqa: TRY004 - the caller replaces it with the expected form
+    return read
 
 
 @dataclass(frozen=True, slots=True)

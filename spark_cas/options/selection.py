@@ -1,12 +1,32 @@
-"""The logs that a read selects, and their partitions."""
+"""The logs that the options of a read or write select, a path or topics of some brokers, and their partitions."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from spark_cas.core.check_name import check_name
 from spark_cas.core.errors import OptionError, TruncatedError
 from spark_cas.core.plan import Layout
-from spark_cas.log.open import AnySpec, answered_before
-from spark_cas.options.topic_partitions import TopicPartition, listing
+from spark_cas.log.kafka.settings.address import kafka_spec
+from spark_cas.log.open import AnySpec, answered_before, parse_address
+from spark_cas.options.read_range import TopicPartition, listing
+
+_BOTH_WAYS = (
+    "For a directory or object store, use load('/data/logs/flights') or save('/data/logs/flights'). For a topic, use "
+    "option('kafka.bootstrap.servers', 'host:9092') with option('topic', 'flights')."
+)
+
+_IN_SQL = (
+    "In SQL, Spark does not pass the options of a table, so add them to each use: SELECT * FROM t WITH "
+    "(path='/data/logs/flights'). To write, use INSERT INTO t WITH (path='/data/logs/flights', job='load-1') SELECT "
+    "key, value, partition FROM routed. Here t has exactly these columns, and routed is a view of a routed frame. "
+    "See docs/spark.md."
+)
+
+NO_ADDRESS = f"the options have no address of a log: neither path nor kafka.bootstrap.servers. {_BOTH_WAYS} {_IN_SQL}"
+
+_NO_NAME = "-"
+"""The topic name of a spec if a pattern selects the topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +82,60 @@ class Selection:
                 f"{layout.partitions - 1}). Name some of these."
             )
         return wanted or tuple(range(layout.partitions))
+
+
+def selection_of(
+    path: str | None,
+    servers: str | None,
+    *,
+    topic: str | None,
+    subscribe: tuple[str, ...] | None,
+    pattern: str | None,
+    assign: tuple[TopicPartition, ...] | None,
+) -> Selection | None:
+    """Return the selected logs, without client settings; None if no option names a log.
+
+    Raises:
+        OptionError: The options are incomplete or contradict each other.
+    """
+    values = {"topic": topic, "subscribe": subscribe, "subscribePattern": pattern, "assign": assign}
+    options = [name for name, value in values.items() if value is not None]
+    if len(options) > 1:
+        raise OptionError(f"the options {' and '.join(options)} both name topics. Use one of them.")
+    assigned = assign or ()
+    if path is not None:
+        return _at_path(path, [*options, *([] if servers is None else ["kafka.bootstrap.servers"])], assigned)
+    if servers is None:
+        if options:
+            raise OptionError(f"the option {options[0]} needs the option kafka.bootstrap.servers. {_BOTH_WAYS}")
+        return None
+    if not options:
+        raise OptionError(
+            "the option kafka.bootstrap.servers needs a topic. Add option('topic', 'flights'), or for a read "
+            "subscribe, subscribePattern or assign. Only a batch write can use the topics in the column topic of its "
+            "DataFrame: pass the options and the DataFrame to spark_cas.route first."
+        )
+    topics = subscribe or tuple(sorted({at.topic for at in assigned})) if topic is None else (topic,)
+    specs = [kafka_spec(servers, each, {}) for each in topics or (_NO_NAME,)]  # checks each name
+    return Selection(specs[0], topics, pattern, assigned)
+
+
+def _at_path(path: str, others: Sequence[str], assigned: tuple[TopicPartition, ...]) -> Selection:
+    """Return the log at a path, of which ``assign`` may select some partitions."""
+    if "subscribePattern" in others:
+        raise OptionError(
+            "the options path and subscribePattern cannot be combined, because a path is one log. Load each path and "
+            "union the DataFrames, or use kafka.bootstrap.servers instead of the path."
+        )
+    if others not in ([], ["assign"]):
+        raise OptionError(f"the options path and {others[-1]} cannot be combined: each names a log. {_BOTH_WAYS}")
+    spec = parse_address(path)
+    if spec.url.lower().startswith("memory:"):
+        raise OptionError(
+            "a log in memory exists in one process, but Spark's tasks run in others. Use a directory or the URL of "
+            "an object store."
+        )
+    check_name(spec.topic, "the last part of a log's address")
+    if any(each.topic != spec.topic for each in assigned):
+        raise OptionError(f"option assign names other logs than {spec.topic}, the log at the path. Name only that.")
+    return Selection(spec, (spec.topic,), assigned=assigned)

@@ -35,8 +35,7 @@ from spark_cas.options.option import (
     topics,
     whole_number,
 )
-from spark_cas.options.read_range import parse_offsets, parse_times
-from spark_cas.options.topic_partitions import parse_assigned
+from spark_cas.options.read_range import parse_assigned, parse_offsets, parse_times
 
 MAX_BYTES_PER_CHUNK = 64 * 1024 * 1024
 """A chunk is one PUT request, and the task builds it in memory."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from spark_cas.options.topic_partitions import TopicPartition
+from spark_cas.options.read_range import TopicPartition
 from spark_cas.spark.reading.stream_offsets import StreamOffsets
 from spark_cas.spark.versions import newest_offset, progress_offset
 
