@@ -9,6 +9,20 @@ from spark_cas.cli.command_line import CommandLine, add_log, add_log_options, wh
 from spark_cas.programs.arguments import add_options, add_registry
 
 _JSON_LINES = "one JSON object per line"
+_SCRIPT = """\
+_spark_cas() {{
+    local words=""
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        words="{commands}"
+    elif [[ "${{COMP_WORDS[COMP_CWORD]}}" == -* ]]; then
+        case "${{COMP_WORDS[1]}}" in
+{cases}
+        esac
+    fi
+    [ -z "$words" ] || COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+}}
+complete -o default -F _spark_cas spark-cas"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,21 +53,17 @@ def command_line() -> CommandLine:
         "describe",
         "Show a log: its layout, the offsets of each partition, the progress of jobs, and active loads.",
     )
-    add_log(describe)
-    describe.add_argument("--json", action="store_true", help="one JSON object")
+    _add_log_and_json(describe, "one JSON object")
     offsets = program.add_command(
         "offsets",
         "Show the offsets of each partition. The next conditional write of a partition expects its end offset.",
     )
-    add_log(offsets)
-    offsets.add_argument("--json", action="store_true", help=_JSON_LINES)
+    _add_log_and_json(offsets, _JSON_LINES)
     progress = program.add_command("progress", "Show the progress of each job in each partition.")
-    add_log(progress)
-    progress.add_argument("--json", action="store_true", help=_JSON_LINES)
+    _add_log_and_json(progress, _JSON_LINES)
     progress.add_argument("--job", help="only this job")
     jobs = program.add_command("jobs", "List the jobs of a log: state, rows, times and offsets.")
-    add_log(jobs)
-    jobs.add_argument("--json", action="store_true", help=_JSON_LINES)
+    _add_log_and_json(jobs, _JSON_LINES)
     _add_doctor(program)
     _add_read(program)
     _add_tail(program)
@@ -94,8 +104,7 @@ def _add_doctor(program: CommandLine) -> None:
         "doctor",
         "Find the problems of a log, and the command that fixes each. Exit code 0 none, 8 a warning, 9 an error.",
     )
-    add_log(doctor)
-    doctor.add_argument("--json", action="store_true", help="one JSON object with all findings")
+    _add_log_and_json(doctor, "one JSON object with all findings")
     abort = doctor.add_argument_group("end a transaction of a topic, by default those of this log's own writers")
     abort.add_argument("--abort", action="store_true", help="abort open transactions, and report nothing else")
     abort.add_argument(
@@ -104,6 +113,11 @@ def _add_doctor(program: CommandLine) -> None:
     abort.add_argument("--producer-epoch", type=whole_number, metavar="EPOCH", help="the epoch of the producer")
     abort.add_argument("--partition", type=whole_number, metavar="P", help="a partition that the transaction holds")
     abort.add_argument("--yes", action="store_true", help="abort another producer's transaction without a prompt")
+
+
+def _add_log_and_json(command: argparse.ArgumentParser, form: str) -> None:
+    add_log(command)
+    command.add_argument("--json", action="store_true", help=form)
 
 
 def _add_dry_run(command: argparse.ArgumentParser) -> None:
@@ -197,11 +211,11 @@ def _add_forget(program: CommandLine) -> None:
 
 def _execute(arguments: argparse.Namespace) -> int | None:
     # Import here: --help and usage errors do not need the log.
-    from spark_cas.cli import changing, completion, describing, diagnosing, records
+    from spark_cas.cli import changing, describing, diagnosing, records
 
     commands: dict[str, Callable[[argparse.Namespace], int | None]] = {
         "abort": changing.abort,
-        "completion": completion.show,
+        "completion": _show_completion,
         "describe": describing.describe,
         "doctor": diagnosing.doctor,
         "expand": changing.expand,
@@ -214,3 +228,17 @@ def _execute(arguments: argparse.Namespace) -> int | None:
         "trim": changing.trim,
     }
     return commands[arguments.command](arguments)
+
+
+def _show_completion(_: argparse.Namespace) -> None:
+    """Print the script. Bash completes other words as file names."""
+    from spark_cas.programs.bulk_load import argument_parser
+
+    parsers = {**command_line().commands, "load": argument_parser("spark-cas load")}
+    cases = "\n".join(f'            {name}) words="{_options_of(parser)}" ;;' for name, parser in parsers.items())
+    print(_SCRIPT.format(commands=" ".join(parsers), cases=cases))
+
+
+def _options_of(parser: argparse.ArgumentParser) -> str:
+    actions = parser._actions  # noqa: SLF001 - argparse has no public list
+    return " ".join(option for action in actions for option in action.option_strings)

@@ -21,11 +21,8 @@ from spark_cas.log.load.atomic_load import undecided_progress
 from spark_cas.log.load.planning import job_progress
 from spark_cas.programs.errors import ExitCode
 
-_TEXT = frozenset(
-    {"job", "state", "complete", "planned", "newest chunk", "completed", "offsets", "lock of job", "undecided job"}
-    | {"since"}
-)
 _LONG = frozenset({"job", "planned", "newest chunk", "completed", "offsets", "lock of job", "undecided job"})
+_TEXT = _LONG | {"state", "complete", "since"}
 _SHOWN_PARTITIONS = 4
 
 

@@ -1,26 +1,42 @@
 """`read`, `tail`: show the records of a log."""
 
 import argparse
+import base64
 import os
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
+from datetime import time as time_of_day
 from functools import partial
 from io import TextIOWrapper
 from itertools import islice
+from math import isfinite
 
-from spark_cas.cli.kcat_format import parse_format
-from spark_cas.cli.lines import Conditions, Record, RecordText, as_columns, as_json, records_in
+from spark_cas.cli.lines import (
+    Conditions,
+    Record,
+    RecordText,
+    as_columns,
+    as_json,
+    json_line,
+    one_line,
+    parse_format,
+    records_in,
+)
 from spark_cas.cli.opening import naming, opened, read_options
-from spark_cas.cli.value_format import decoder_of
-from spark_cas.core.errors import TruncatedError
+from spark_cas.core.errors import TruncatedError, UnreadableRecordError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import open_log
 from spark_cas.options.read_range import ReadRange, TopicPartition
+from spark_cas.programs.arguments import registry_settings
 from spark_cas.programs.errors import UsageError
+from spark_cas.programs.input.json_documents import compact, parse_line
+
+_Decode = Callable[[Record], Record]
 
 _POLL_SECONDS = 0.5
 _WIDER = 4
@@ -70,7 +86,7 @@ class _Output:
 
     conditions: Conditions
     as_text: RecordText
-    decode: Callable[[Record], Record] | None
+    decode: _Decode | None
     """Replace the value of a record by its JSON; None shows the bytes."""
 
     @classmethod
@@ -79,7 +95,7 @@ class _Output:
         # An argument that is not UTF-8 keeps its bytes.
         key = None if arguments.key is None else os.fsencode(arguments.key)
         headers = tuple((name, os.fsencode(value)) for name, value in arguments.headers)
-        return cls(Conditions(key, headers), _format_of(arguments, log), decoder_of(arguments))
+        return cls(Conditions(key, headers), _format_of(arguments, log), _decoder_of(arguments))
 
     def records(self, log: Backend, partition: int, offsets: OffsetRange) -> Iterator[Record]:
         records = records_in(log, partition, offsets, self.conditions)
@@ -187,3 +203,68 @@ def _show_more(log: Backend, log_id: str, partition: int | None, ends: dict[int,
         if base < bounds.end_offset:
             output.show(output.records(log, each, OffsetRange(base, bounds.end_offset)))
         ends[each] = bounds.end_offset
+
+
+def _decoder_of(arguments: argparse.Namespace) -> _Decode | None:
+    """Return a function that replaces the value of a record by its JSON; None for text.
+
+    The function raises UnreadableRecordError, with the position of the record, if the value has another format. For
+    Avro, both also raise the errors of a schema registry.
+
+    Raises:
+        UsageError: The arguments contradict each other.
+    """
+    settings = registry_settings(arguments, uses_avro=arguments.value_format == "avro")
+    if arguments.value_format == "text":
+        return None
+    json_of_value = _avro_decoder(dict(settings)) if arguments.value_format == "avro" else _parsed_json
+
+    def decode(record: Record) -> Record:
+        if record.value is None:
+            return record
+        return replace(record, value=json_of_value(record, record.value).encode())
+
+    return decode
+
+
+def _avro_decoder(settings: dict[str, str]) -> Callable[[Record, bytes], str]:
+    from spark_cas.core.errors import ConditionalLogError
+    from spark_cas.log.schema_registry import SchemaRegistry, at_place
+
+    registry = SchemaRegistry(settings)
+
+    def decode(record: Record, value: bytes) -> str:
+        try:
+            return json_line(_plain(registry.decode(value, record.headers or ())))
+        except ConditionalLogError as error:
+            raise at_place(error, record.partition, record.offset) from error
+
+    return decode
+
+
+def _plain(value: object) -> object:
+    """Return an Avro value as JSON can have it: bytes in base64, times in ISO 8601, NaN and others as text."""
+    match value:
+        case dict():
+            return {name: _plain(each) for name, each in value.items()}
+        case list():
+            return [_plain(each) for each in value]
+        case bytes():
+            return base64.b64encode(value).decode()
+        case date() | time_of_day():
+            return value.isoformat()
+        case None | str() | int():
+            return value
+    return value if isinstance(value, float) and isfinite(value) else str(value)
+
+
+def _parsed_json(record: Record, value: bytes) -> str:
+    try:
+        return one_line(compact(parse_line(value.decode().strip())))
+    except ValueError as error:
+        raise UnreadableRecordError(
+            f"partition {record.partition}, offset {record.offset}: the value is not JSON. Read it with "
+            f"--value-format text, or start after the record.",
+            partition=record.partition,
+            offset=record.offset,
+        ) from error
