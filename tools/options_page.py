@@ -6,46 +6,10 @@ from collections.abc import Iterable
 from spark_cas.log.kafka.settings.translate import ALLOWED
 from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.log.timing import RETRY_TIMEOUT_MS as _RETRY_MS
-from spark_cas.options.kafka_connector import SINK, SOURCE, SparkOption, Verdict
 from spark_cas.options.option import Option, Scope
 from spark_cas.options.option_names import AWS, AZURE, GOOGLE, STORE
 from spark_cas.options.table import OPTIONS
-
-COLUMNS: tuple[SparkOption, ...] = (
-    SparkOption(
-        "key", Verdict.DIFFERENT, "It is required. For records without a key, use `lit(None).cast('binary')`."
-    ),
-    SparkOption("value", Verdict.SAME, ""),
-    SparkOption("headers", Verdict.DIFFERENT, "A write stores it without `includeHeaders`."),
-    SparkOption(
-        "topic", Verdict.DIFFERENT, "Pass the rows and the options of the write to `route`. A stream ignores it."
-    ),
-    SparkOption(
-        "partition",
-        Verdict.DIFFERENT,
-        "It is required. `route` adds it, and `route(..., by='partition')` keeps existing numbers.",
-    ),
-)
-"""Columns of Spark's sink. This package also writes a column ``timestamp``, which Spark's sink does not know."""
-
-_OWN_CLIENTS = "Python workers have their own clients."
-
-APPLICATION: tuple[SparkOption, ...] = (
-    SparkOption("spark.kafka.consumer.cache.*", Verdict.NO_EFFECT, _OWN_CLIENTS),
-    SparkOption("spark.kafka.consumer.fetchedData.cache.*", Verdict.NO_EFFECT, _OWN_CLIENTS),
-    SparkOption("spark.kafka.producer.cache.*", Verdict.NO_EFFECT, _OWN_CLIENTS),
-    SparkOption(
-        "spark.sql.streaming.kafka.useDeprecatedOffsetFetching",
-        Verdict.NO_EFFECT,
-        "As with `false`, a read needs `Describe` on the topic.",
-    ),
-    SparkOption(
-        "spark.kafka.clusters.*, spark.security.credentials.kafka.enabled",
-        Verdict.NO_EFFECT,
-        "There are no delegation tokens. Use `kafka.sasl.*`, with secrets by reference.",
-    ),
-)
-"""Settings of the Spark application that Spark's connector reads."""
+from tools.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption, Verdict
 
 _HEAD = """# Options
 

@@ -9,7 +9,6 @@ from spark_cas.log.kafka.settings.jaas import parse_jaas
 from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
 from spark_cas.log.kafka.settings.unused import UNUSED_BY_NAME
 from spark_cas.log.spec import RETRY_TIMEOUT
-from spark_cas.options.kafka_connector import REFUSALS
 from spark_cas.options.option import READING, Scope
 from spark_cas.options.table import BY_KEY, OPTIONS, SERVERS
 
@@ -61,6 +60,34 @@ program on every worker, and ``credential_type``. It excludes all settings that 
 which test servers need.
 """
 
+_READ_BYTES = "A read returns keys and values as binary. Cast the column."
+_WRITTEN_BYTES = "A write takes keys and values as binary or string. Cast the column."
+_PATIENCE = UNUSED_BY_NAME["default.api.timeout.ms"].instead
+REFUSED_SOURCE = {
+    "kafka.auto.offset.reset": "Use `startingOffsets` and `failOnDataLoss`.",
+    "kafka.key.deserializer": _READ_BYTES,
+    "kafka.value.deserializer": _READ_BYTES,
+    "kafka.enable.auto.commit": "A read commits no offsets.",
+    "kafka.interceptor.classes": "The client runs no Java.",
+}
+"""Options of the source of Spark's Kafka connector that this package rejects: the reason, and the fix."""
+REFUSED_SINK = {
+    "kafka.key.serializer": _WRITTEN_BYTES,
+    "kafka.value.serializer": _WRITTEN_BYTES,
+    "kafka.partitioner.class": "Use the option `partitioner`.",
+}
+UNUSED_SOURCE = {
+    "groupIdPrefix": UNUSED_BY_NAME["group.id"].instead,
+    "kafkaConsumer.pollTimeoutMs": _PATIENCE,
+    "fetchOffset.numRetries": _PATIENCE,
+    "fetchOffset.retryIntervalMs": _PATIENCE,
+}
+"""Options of the connector's source that have no effect, each with its replacement. Client settings are apart."""
+UNUSED_SINK = {"includeHeaders": "A write stores the column `headers` if there is one."}
+_LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_UNUSED_BATCH = dict.fromkeys(_LIMITS, "It limits the micro-batches of a stream. This read has none.")
+"""Options of streams that the connector's source also accepts in a batch read, with a warning."""
+
 _CONDITIONS_OF_READS = frozenset({"logid"})
 """Options that make a read fail if the log is another one. A write does not check them, so it rejects them."""
 
@@ -101,6 +128,19 @@ def is_for(key: str, *scopes: Scope) -> bool:
     return is_setting(key) or not BY_KEY[key].scopes.isdisjoint(scopes)
 
 
+def unused_by(*scopes: Scope) -> dict[str, str]:
+    """Return the options of Spark's Kafka connector that have no effect in the scopes, except client settings.
+
+    Returns:
+        The replacement of each option, by name in lower case.
+    """
+    if not READING.issuperset(scopes):
+        unused = UNUSED_SOURCE | UNUSED_SINK
+    else:
+        unused = UNUSED_SOURCE if Scope.READ_STREAM in scopes else UNUSED_SOURCE | _UNUSED_BATCH
+    return {name.lower(): instead for name, instead in unused.items()}
+
+
 def has_no_effect(key: str, *scopes: Scope) -> bool:
     """Return whether an option is only for the other direction: for reads in a write, or for writes in a read.
 
@@ -130,8 +170,8 @@ def check_name(key: str, *scopes: Scope) -> None:
     if option is not None:
         takers, own = (" and ".join(sorted(each.value for each in some)) for some in (option.scopes, scopes))
         raise OptionError(f"option {option.name} is one of {takers}, not of {own}. Leave it out here.")
-    if key in REFUSALS:
-        raise OptionError(f"there is no option {key!r}. {REFUSALS[key]}")
+    if reason := (REFUSED_SOURCE | REFUSED_SINK).get(key):
+        raise OptionError(f"there is no option {key!r}. {reason}")
     known = {each.name.lower(): each.name for each in OPTIONS if not each.scopes.isdisjoint(scopes)}
     raise OptionError(f"there is no option {key!r}.{_nearest(key, known)}")
 

@@ -11,7 +11,6 @@ from typing import TypeVar
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.unused import holds_instead, log_ignored
 from spark_cas.log.open import AnySpec, parse_address, with_settings
-from spark_cas.options.kafka_connector import unused_by
 from spark_cas.options.option import Scope
 from spark_cas.options.option_names import (
     KAFKA,
@@ -22,6 +21,7 @@ from spark_cas.options.option_names import (
     has_no_effect,
     is_for,
     settings_of,
+    unused_by,
 )
 from spark_cas.options.selection import NO_ADDRESS, Selection, selection_of
 from spark_cas.options.table import BY_KEY, SERVERS
