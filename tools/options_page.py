@@ -1,7 +1,9 @@
 """Generate docs/options.md: ``python -m tools.options_page > docs/options.md``."""
 
 import sys
+import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 
 from spark_cas.log.kafka.settings.translate import ALLOWED
 from spark_cas.log.spec import RETRY_TIMEOUT
@@ -10,6 +12,8 @@ from spark_cas.options.option import Option, Scope
 from spark_cas.options.option_names import AWS, AZURE, GOOGLE, STORE
 from spark_cas.options.table import OPTIONS
 from tools.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption, Verdict
+
+MEANINGS = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
 
 _HEAD = """# Options
 
@@ -106,7 +110,7 @@ def _table(title: str, options: list[Option]) -> str:
 
 def _row(option: Option) -> str:
     default = f"`{option.default}`" if option.default else ""
-    return f"| `{option.name}`{' ✓' if option.per_log else ''} | {default} | {option.doc} |"
+    return f"| `{option.name}`{' ✓' if option.per_log else ''} | {default} | {MEANINGS[option.name]} |"
 
 
 def _names_of(options: list[Option]) -> str:

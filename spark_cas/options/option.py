@@ -36,13 +36,12 @@ WRITING_AND_ROUTING = frozenset({Scope.WRITE})
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option, its parser and its documentation."""
+    """An option and its parser. Its meaning is in tools/options.toml."""
 
     name: str
     parse: Callable[[str], object]
     """Raises ValueError with the expected form, never with the value."""
     scopes: frozenset[Scope]
-    doc: str
     default: str | None = None
     """The text that a user would set; None for no default."""
     per_log: bool = False

@@ -23,7 +23,8 @@ from spark_cas.options.parse import (
     parse_write,
     parse_write_stream,
 )
-from tools.options_page import render
+from spark_cas.options.table import OPTIONS
+from tools.options_page import MEANINGS, render
 
 PATH = {"path": "/data/logs/flights"}
 CANARY = "hunter2"
@@ -399,3 +400,4 @@ def test_option_has_the_type_that_the_caller_requests():
 def test_the_page_of_options_is_not_stale():
     page = Path(__file__).parents[2] / "docs" / "options.md"
     assert page.read_text() == render(), "run: python -m tools.options_page > docs/options.md"
+    assert {each.name for each in OPTIONS if not each.internal} == MEANINGS.keys()
