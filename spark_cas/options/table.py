@@ -121,7 +121,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("allowUnsubscribedTopics", flag, STREAMING_READ, default="false"),
     Option("processingTime", flag, STREAMING_READ, default="false"),
     Option("includeHeaders", flag, READING, default="false", per_log=True),
-    # The expected id of the log. If it differs, or the log ends before a named offset, the read fails with `[TRUNCATED]`.
+    # The expected id of the log. If it differs, or the log ends before a named offset, the read fails.
     Option("logId", text, ONE_READ, internal=True),
     Option("view", one_of(*VIEWS_OF_RECORDS, "offsets", "progress"), ONE_READ, default=VIEW_RECORDS),
     Option("conf", text, EVERYWHERE),
