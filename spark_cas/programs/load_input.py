@@ -29,8 +29,14 @@ from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.recorded_list import ListedInput
 from spark_cas.programs.input.row_json import JSON_OPTIONS, row_json
 from spark_cas.programs.input.session_settings import pinned_settings
-from spark_cas.programs.input.text_files import first_lines, text_rows, whole_file_settings
-from spark_cas.programs.input.whole_files import binary_rows, checked_files, require_complete
+from spark_cas.programs.input.spark_files import (
+    binary_rows,
+    checked_files,
+    first_lines,
+    require_complete,
+    text_rows,
+    whole_file_settings,
+)
 from spark_cas.programs.load_report import recorded_rows
 from spark_cas.spark.schema import mark_of
 from spark_cas.spark.writing.route import route_rows

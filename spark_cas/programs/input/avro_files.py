@@ -18,8 +18,7 @@ from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.avro_schema import AvroType, parse_schema
 from spark_cas.programs.input.columns import arrow_type, merged_columns
 from spark_cas.programs.input.parts import Part, with_positions
-from spark_cas.programs.input.text_files import with_position
-from spark_cas.programs.input.whole_files import FileNumbers, contents
+from spark_cas.programs.input.spark_files import FileNumbers, contents, with_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

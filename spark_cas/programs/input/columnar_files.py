@@ -19,6 +19,7 @@ from spark_cas.programs.input.footers import (
 from spark_cas.programs.input.listing import literal
 from spark_cas.programs.input.parts import FILE, POSITION
 from spark_cas.programs.input.read_options import ReadOptions
+from spark_cas.programs.input.spark_files import ALL_FILES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,14 +33,7 @@ _HIDDEN = "_metadata"
 """Column that Spark adds to the rows of files, with the place of a row."""
 _LAST_LETTER = re.compile(r"([A-Za-z0-9])(?=[^A-Za-z0-9/]*$)")
 _OPTIONS = {"parquet": ("datetimeRebaseMode", "int96RebaseMode"), "orc": ()}
-_READ = {
-    # A column that is missing in a file is null in its rows.
-    "mergeSchema": "true",
-    # Do not derive columns from folders such as region=007. Spark would convert the text 007 to the number 7.
-    "recursiveFileLookup": "true",
-    "ignoreCorruptFiles": "false",
-    "ignoreMissingFiles": "false",
-}
+_READ = {**ALL_FILES, "mergeSchema": "true"}  # a column that is missing in a file is null in its rows
 ORC_SETTINGS = {
     # Otherwise, or with more than 100 columns, Spark reads ORC by row, which sorts maps and drops equal keys.
     "spark.sql.codegen.wholeStage": "true",
@@ -135,7 +129,6 @@ def _paths_in_order(files: Sequence[InputFile]) -> list[str]:
 
 
 def _require_no_hidden_column(file: InputFile, columns: Sequence[str]) -> None:
-    """Check that a file has no column with the name of Spark's hidden column. Raises UsageError if it has one."""
     for name in columns:
         if name.lower() == _HIDDEN:
             raise UsageError(

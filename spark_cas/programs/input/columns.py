@@ -13,7 +13,6 @@ from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.listing import spark_uri
 from spark_cas.programs.input.parts import FILE
-from spark_cas.spark.versions import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,6 +39,8 @@ def merged_columns(schemas: Iterable[tuple[str, T.StructType]]) -> T.StructType:
 
 def arrow_type(spark: T.DataType) -> pa.DataType:
     """Return the Arrow type of the values of a column, with timestamps in UTC."""
+    from spark_cas.spark.versions import arrow_schema  # tasks that read CSV do not need it
+
     return arrow_schema(T.StructType([T.StructField("column", spark)])).field(0).type
 
 

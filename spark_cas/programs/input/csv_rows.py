@@ -25,7 +25,7 @@ from spark_cas.programs.input.csv_text import CsvDialect, CsvText, Positions, pa
 from spark_cas.programs.input.exact_values import NumberFormat, TextColumn, text_column, wrong_values
 from spark_cas.programs.input.parts import BAD, Decoder, Part, require_text, require_utf8, require_whole_file, shown
 from spark_cas.programs.input.read_options import PLACE, text_fields, with_parsed_times
-from spark_cas.programs.input.text_files import first_lines, parsed_schema, read_lines
+from spark_cas.programs.input.spark_files import first_lines, parsed_schema, read_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -47,7 +47,7 @@ from spark_cas.programs.input.read_options import (
     text_type,
     with_parsed_times,
 )
-from spark_cas.programs.input.text_files import parsed_schema, read_lines
+from spark_cas.programs.input.spark_files import parsed_schema, read_lines
 from spark_cas.spark.versions import parse_json
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def json_path_column(path: str) -> "Column":
 
     A string has no quotes and escapes. A number, object or array is as in the document, and null is null.
     """
-    return _column(path)
+    return F.col(quoted(path))
 
 
 class _JsonReader:
@@ -424,7 +424,3 @@ def _steps(path: str) -> list[Step]:
         return parse_path(path)
     except ValueError:
         raise UsageError(f"{path!r} is no JSON path; expected one such as $.customer.id or $.items[0].") from None
-
-
-def _column(name: str) -> "Column":
-    return F.col(quoted(name))

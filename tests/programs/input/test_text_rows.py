@@ -8,7 +8,7 @@ import pytest
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.parts import count_filled_lines, count_lines, file_key, read_parts
-from spark_cas.programs.input.text_files import text_rows
+from spark_cas.programs.input.spark_files import text_rows
 from tests.programs.input.reading import message_of, rows_of, write_file
 
 pytestmark = pytest.mark.spark
