@@ -109,6 +109,7 @@ def _add_log(group: Group) -> None:
     group.add_argument("--partitions", metavar="N", help="partition count of a log that does not exist yet")
     group.add_argument(
         "--expected-offsets",
+        dest="expectedOffsets",
         metavar="OFFSETS",
         help='the expected end offset of each partition: end (the default), none, or JSON such as {"0": 17}',
     )
@@ -124,10 +125,8 @@ def _add_log(group: Group) -> None:
 
 
 def _request_of(arguments: argparse.Namespace) -> LoadRequest:
-    names = {each: each for each in ("partitions", "atomic", "metrics", *_LIMITS)}
-    names["expectedOffsets"] = "expected_offsets"
-    own = {option: getattr(arguments, name) for option, name in names.items()}
-    own = {option: value for option, value in own.items() if value is not None}
+    names = ("partitions", "atomic", "metrics", *_LIMITS, "expectedOffsets")
+    own = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     request = load_request(arguments, "job", *own)
     return replace(
         request,

@@ -58,8 +58,7 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
 
 def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     """Run the program from its command line and return the exit code."""
-    arguments = parse_arguments(argv, prog)
-    return run(lambda spark: _copy(arguments, spark), start_session, with_traceback=arguments.traceback)
+    return run(_copy, parse_arguments(argv, prog), start_session)
 
 
 def reading_options(arguments: argparse.Namespace) -> dict[str, str]:

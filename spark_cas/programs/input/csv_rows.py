@@ -245,28 +245,19 @@ class CsvReader:
         inside = text.line_ends[~text.outside]
         inside = inside[text.bytes[inside] == _LINE_FEED]
         if len(inside):
-            raise self._part.error(
-                "a quoted value has a line break, or a quote is not closed",
-                "Give --read-option multiLine=true, or close the quote",
-                line=self._lines + text.line_at(int(inside[0])),
-            )
+            problem = "a quoted value has a line break, or a quote is not closed"
+            fix = "Give --read-option multiLine=true, or close the quote"
+            raise self._error(text, int(inside[0]), problem, fix)
 
     def _check_quotes(self, text: CsvText) -> None:
-        if not len(text.quotes):
-            return
-        wrong = text.wrong_quote()
+        wrong = text.wrong_quote() if len(text.quotes) else None
         if wrong is not None:
-            raise self._part.error(
-                "a quote is inside of an unquoted value, or text follows a closing quote",
-                _QUOTING,
-                line=self._lines + text.line_at(wrong),
-            )
+            raise self._error(text, wrong, "a quote is inside of an unquoted value, or text follows a closing quote")
         if len(text.quotes) % 2:
-            raise self._part.error(
-                "a quote is not closed",
-                _QUOTING,
-                line=self._lines + text.line_at(int(text.quotes[-1])),
-            )
+            raise self._error(text, int(text.quotes[-1]), "a quote is not closed")
+
+    def _error(self, text: CsvText, offset: int, problem: str, fix: str = _QUOTING) -> UnreadableInputError:
+        return self._part.error(problem, fix, line=self._lines + text.line_at(offset))
 
     def _without_comments(self, data: bytes, *, final: bool) -> bytes:
         """Replace comment lines with empty lines, which are skipped."""
@@ -289,11 +280,7 @@ class CsvReader:
         if self._dialect.escapes and self._dialect.escape.encode() in text.data:
             wrong = text.wrong_escape()
             if wrong is not None:
-                raise self._part.error(
-                    "an escaped quote is outside of a quoted value",
-                    _QUOTING,
-                    line=self._lines + text.line_at(wrong),
-                )
+                raise self._error(text, wrong, "an escaped quote is outside of a quoted value")
             text = CsvText(text.with_doubled_quotes(), self._dialect, escaped=False)
         if self._dialect.strip_leading or self._dialect.strip_trailing:
             text = CsvText(text.stripped(), self._dialect, escaped=False)
