@@ -50,8 +50,7 @@ def command_line() -> CommandLine:
     # `main` passes its arguments to the bulk load.
     program.add_command("load", "Load files exactly once, with Spark on this machine. See 'spark-cas load --help'.")
     describe = program.add_command(
-        "describe",
-        "Show a log: its layout, the offsets of each partition, the progress of jobs, and active loads.",
+        "describe", "Show a log: its layout, the offsets of each partition, the progress of jobs, and active loads."
     )
     _add_log_and_json(describe, "one JSON object")
     offsets = program.add_command(

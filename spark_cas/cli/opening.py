@@ -15,10 +15,7 @@ from spark_cas.options.table import BY_KEY
 from spark_cas.programs.arguments import checked_options, log_address
 from spark_cas.programs.errors import UsageError
 
-STARTS = (
-    *(each for each in LIMITS_OF_READS if each.startswith("starting")),
-    "startingOffsetsByTimestampStrategy",
-)
+STARTS = (*(each for each in LIMITS_OF_READS if each.startswith("starting")), "startingOffsetsByTimestampStrategy")
 """The options that ``--since`` replaces."""
 RANGE_OPTIONS = (*LIMITS_OF_READS, "startingOffsetsByTimestampStrategy", "failOnDataLoss")
 """The options of a read that select its records. `read` applies them."""

@@ -54,12 +54,7 @@ class Lineage:
             self._client = None
 
     def end(
-        self,
-        state: str,
-        *,
-        error: str | None = None,
-        rows: int | None = None,
-        files: Sequence[InputFile] = (),
+        self, state: str, *, error: str | None = None, rows: int | None = None, files: Sequence[InputFile] = ()
     ) -> None:
         """Send the last event, if `start` sent one.
 

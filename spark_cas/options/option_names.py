@@ -48,8 +48,7 @@ AZURE = _names(
     """,
 )
 GOOGLE = _names(
-    "google_",
-    "application_credentials base_url bearer_token service_account service_account_key skip_signature",
+    "google_", "application_credentials base_url bearer_token service_account service_account_key skip_signature"
 )
 STORE_OPTIONS = AWS | AZURE | GOOGLE | {"allow_http", RETRY_TIMEOUT}
 """The allowlist of settings of object stores, without prefix, in lower case.

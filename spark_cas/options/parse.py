@@ -265,10 +265,7 @@ _OF_LOADS = {
     "lockWaitTimeout": "a stream does not wait for a load; with atomic=load it waits up to an hour",
     "report": "a stream is never complete. view=progress shows its progress",
 }
-_WITH_PLAN = {
-    "job": "a rerun could not find the rows of the job",
-    "roundOf": "its rows have conditions on keys",
-}
+_WITH_PLAN = {"job": "a rerun could not find the rows of the job", "roundOf": "its rows have conditions on keys"}
 
 
 def _refuse_of_loads(values: OptionValues) -> None:

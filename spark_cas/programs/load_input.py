@@ -166,11 +166,7 @@ def rows_in_footers(spark: "SparkSession", request: LoadRequest, files: Sequence
 
 
 def has_rows(
-    spark: "SparkSession",
-    request: LoadRequest,
-    files: Sequence[InputFile],
-    rows: "DataFrame",
-    in_footers: int | None,
+    spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile], rows: "DataFrame", in_footers: int | None
 ) -> bool:
     """Return whether the input has a row. ``in_footers`` is the result of `rows_in_footers`.
 
