@@ -8,7 +8,7 @@ from spark_cas.core.errors import LogError, OptionError
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, is_named, open_log
-from spark_cas.options.option import EVERYWHERE, duration_ms
+from spark_cas.options.table import EVERYWHERE, duration_ms
 from spark_cas.options.parse import LIMITS_OF_READS, parse_read
 from spark_cas.options.request import ReadRequest
 from spark_cas.options.table import BY_KEY

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from spark_cas.log import timing
 from spark_cas.log.deadline import Wait, call_within
-from spark_cas.options.option import METRICS_FILE, OTEL
+from spark_cas.options.table import METRICS_FILE, OTEL
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
@@ -74,7 +74,7 @@ def publish(target: str, measurements: Sequence[Measurement]) -> None:
     """Publish measurements to a target. This never raises an error. The first one is logged as a warning.
 
     Args:
-        target: The target, as `spark_cas.options.option.metrics_target` returns it.
+        target: The target, as `spark_cas.options.table.metrics_target` returns it.
         measurements: The measurements. A Pushgateway groups them by the labels that all of them share.
     """
     if time.monotonic() < _failed.get(target, -math.inf):

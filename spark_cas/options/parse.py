@@ -14,7 +14,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.partitioner import Partitioner, known_partitioner
-from spark_cas.options.option import (
+from spark_cas.options.table import (
     ATOMIC_LOAD,
     ATOMIC_PARTITION,
     DEPRECATED_IDEMPOTENCE,

@@ -6,7 +6,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.partitioner import Partitioner
 from spark_cas.log.open import AnySpec
-from spark_cas.options.option import VIEW_RECORDS
+from spark_cas.options.table import VIEW_RECORDS
 from spark_cas.options.read_range import ReadRange
 from spark_cas.options.read_sizes import Splitting, TriggerLimits
 from spark_cas.options.selection import Selection

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from spark_cas.core.errors import ConditionalLogError, Fields, OptionError
-from spark_cas.options.option import one_topic
+from spark_cas.options.table import one_topic
 from spark_cas.options.request import WriteRequest
 from spark_cas.options.table import SERVERS
 

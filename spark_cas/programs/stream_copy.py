@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from spark_cas.core.errors import ErrorKind, error_from_text
-from spark_cas.options.option import ISOLATION_LOAD
+from spark_cas.options.table import ISOLATION_LOAD
 from spark_cas.programs.arguments import add_options, checked_options, parser_of
 from spark_cas.programs.errors import RAISED, ExitCode, UsageError
 from spark_cas.programs.program import Result, StartSession, message_console, print_line, run

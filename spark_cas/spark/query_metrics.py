@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import (
 
 from spark_cas.core.errors import FormatError, OptionError
 from spark_cas.options.metrics_target import Measurement, publish
-from spark_cas.options.option import metrics_target
+from spark_cas.options.table import metrics_target
 from spark_cas.spark.reading.stream_lag import stream_lag
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.unused import log_ignored
-from spark_cas.options.option import READING, Scope
+from spark_cas.options.table import READING, Scope
 from spark_cas.options.parse import parse_read, parse_read_stream, parse_route, parse_write
 from spark_cas.options.table import OPTIONS
 from tools.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, Verdict
