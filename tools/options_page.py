@@ -8,9 +8,8 @@ from pathlib import Path
 from spark_cas.log.kafka.settings.translate import ALLOWED
 from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.log.timing import RETRY_TIMEOUT_MS as _RETRY_MS
-from spark_cas.options.table import Option, Scope
 from spark_cas.options.option_names import AWS, AZURE, GOOGLE, STORE
-from spark_cas.options.table import OPTIONS
+from spark_cas.options.table import OPTIONS, Option, Scope
 from tools.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption, Verdict
 
 MEANINGS = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))

@@ -23,6 +23,7 @@ from spark_cas.programs.errors import ExitCode
 
 _LONG = frozenset({"job", "planned", "newest chunk", "completed", "offsets", "lock of job", "undecided job"})
 _TEXT = _LONG | {"state", "complete", "since"}
+_PROGRESS = ("partition", "rows", "base_offset", "end_offset", "chunks", "complete", "committed_at_ms")
 _SHOWN_PARTITIONS = 4
 
 
@@ -47,16 +48,7 @@ def progress(arguments: argparse.Namespace) -> None:
     """Show the progress of each job in each partition."""
     with opened(arguments) as log:
         rows: _Rows = [
-            {
-                "job": job,
-                "partition": entry.partition,
-                "rows": entry.rows,
-                "base_offset": entry.base_offset,
-                "end_offset": entry.end_offset,
-                "chunks": entry.chunks,
-                "complete": entry.complete,
-                "committed_at_ms": entry.committed_at_ms,
-            }
+            {"job": job, **{name: getattr(entry, name) for name in _PROGRESS}}
             for job in (log.jobs() if arguments.job is None else (arguments.job,))
             for entry in job_progress(log, job)
         ]

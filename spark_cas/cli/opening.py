@@ -8,10 +8,9 @@ from spark_cas.core.errors import LogError, OptionError
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, is_named, open_log
-from spark_cas.options.table import EVERYWHERE, duration_ms
 from spark_cas.options.parse import LIMITS_OF_READS, parse_read
 from spark_cas.options.request import ReadRequest
-from spark_cas.options.table import BY_KEY
+from spark_cas.options.table import BY_KEY, EVERYWHERE, duration_ms
 from spark_cas.programs.arguments import checked_options, log_address
 from spark_cas.programs.errors import UsageError
 

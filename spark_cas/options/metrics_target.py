@@ -151,7 +151,9 @@ def _push(url: str, measurements: Sequence[Measurement]) -> None:
     from prometheus_client import pushadd_to_gateway
     from prometheus_client.parser import text_string_to_metric_families
 
-    group = _shared_labels(measurements)
+    # The labels that all measurements share.
+    shared = set.intersection(*({*each.labels.items()} for each in measurements))
+    group = dict(sorted(shared))
     with urlopen(f"{url.rstrip('/')}/metrics", timeout=_seconds()) as response:  # noqa: S310 - the option has checked the scheme
         existing = list(text_string_to_metric_families(response.read().decode()))
     own = {_prometheus_name(each.name) for each in measurements}
@@ -168,11 +170,6 @@ def _push(url: str, measurements: Sequence[Measurement]) -> None:
 
 def _prometheus_name(name: str) -> str:
     return f"spark_cas_{name.replace('.', '_')}"
-
-
-def _shared_labels(measurements: Sequence[Measurement]) -> dict[str, str]:
-    shared = set(measurements[0].labels.items()).intersection(*(each.labels.items() for each in measurements))
-    return dict(sorted(shared))
 
 
 class _Families:

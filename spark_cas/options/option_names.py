@@ -9,8 +9,7 @@ from spark_cas.log.kafka.settings.jaas import parse_jaas
 from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
 from spark_cas.log.kafka.settings.unused import UNUSED_BY_NAME
 from spark_cas.log.spec import RETRY_TIMEOUT
-from spark_cas.options.table import READING, Scope
-from spark_cas.options.table import BY_KEY, OPTIONS, SERVERS
+from spark_cas.options.table import BY_KEY, OPTIONS, READING, SERVERS, Scope
 
 KAFKA = "kafka."
 """The prefix of Kafka's client settings, and of the option that names the brokers."""

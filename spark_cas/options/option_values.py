@@ -11,7 +11,6 @@ from typing import TypeVar
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.unused import holds_instead, log_ignored
 from spark_cas.log.open import AnySpec, parse_address, with_settings
-from spark_cas.options.table import Scope
 from spark_cas.options.option_names import (
     KAFKA,
     STORE,
@@ -24,7 +23,7 @@ from spark_cas.options.option_names import (
     unused_by,
 )
 from spark_cas.options.selection import NO_ADDRESS, Selection, selection_of
-from spark_cas.options.table import BY_KEY, SERVERS
+from spark_cas.options.table import BY_KEY, SERVERS, Scope
 
 VARIABLE = "SPARK_CAS_CONF"
 """The environment variable with the path of the file of per-log defaults."""

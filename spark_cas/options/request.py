@@ -6,10 +6,9 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.partitioner import Partitioner
 from spark_cas.log.open import AnySpec
-from spark_cas.options.table import VIEW_RECORDS
-from spark_cas.options.read_range import ReadRange
-from spark_cas.options.read_sizes import Splitting, TriggerLimits
+from spark_cas.options.read_range import ReadRange, Splitting, TriggerLimits
 from spark_cas.options.selection import Selection
+from spark_cas.options.table import VIEW_RECORDS
 
 LOCK_WAIT_TIMEOUT_MS = 3_600_000
 """The default maximum wait of a load, or of an atomic micro-batch, for other loads, in milliseconds."""

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from spark_cas.core.errors import ConditionalLogError, Fields, OptionError
-from spark_cas.options.table import one_topic
 from spark_cas.options.request import WriteRequest
-from spark_cas.options.table import SERVERS
+from spark_cas.options.table import SERVERS, one_topic
 
 MOST_TOPICS = 100
 """The maximum number of topics of a load. The driver plans them one after the other."""

@@ -13,15 +13,15 @@ from urllib.parse import urlsplit
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.guarantee import OFF, REQUESTED, REQUIRED
 from spark_cas.core.micro_batch import ORDER_COLUMNS
+from spark_cas.core.partitioner import Partitioner
 from spark_cas.core.plan import MOST_PARTITIONS
 from spark_cas.log.kafka.settings.address import check_servers
 from spark_cas.log.kafka.settings.kafka_spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS
 from spark_cas.log.load.attempts import FENCED_RETRY_WAIT_SECONDS
-from spark_cas.options.read_range import parse_assigned, parse_offsets, parse_times
-from spark_cas.core.guarantee import OFF, REQUESTED, REQUIRED
-from spark_cas.core.partitioner import Partitioner
 from spark_cas.log.timing import MILLISECONDS_IN, RETRY_TIMEOUT_MS
+from spark_cas.options.read_range import parse_assigned, parse_offsets, parse_times
 
 _T = TypeVar("_T")
 _MAX_INT = 2**31 - 1

@@ -23,9 +23,9 @@ from spark_cas.log.open import is_named, open_log
 from spark_cas.log.write_line import log_write
 from spark_cas.options import report_file
 from spark_cas.options.lineage import Lineage
-from spark_cas.options.table import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.options.parse import parse_load
 from spark_cas.options.request import WriteRequest
+from spark_cas.options.table import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.programs.arguments import Group, LoadRequest, add_input, add_log, add_rows, load_request, parser_of
 from spark_cas.programs.dead_letters import DeadLetters, dead_letters_of, is_log
 from spark_cas.programs.errors import ExitCode, RowCountError, UsageError

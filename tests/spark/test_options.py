@@ -12,7 +12,6 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka.settings.unused import log_ignored
 from spark_cas.log.spec import LogSpec
-from spark_cas.options.table import Scope
 from spark_cas.options.option_names import AWS, AZURE, GOOGLE
 from spark_cas.options.option_values import OptionValues
 from spark_cas.options.parse import (
@@ -23,7 +22,7 @@ from spark_cas.options.parse import (
     parse_write,
     parse_write_stream,
 )
-from spark_cas.options.table import OPTIONS
+from spark_cas.options.table import OPTIONS, Scope
 from tools.options_page import MEANINGS, render
 
 PATH = {"path": "/data/logs/flights"}

@@ -20,8 +20,7 @@ from spark_cas.core.rejection import Rejection
 from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.parse import parse_write, parse_write_stream
-from spark_cas.options.read_range import ReadRange, TopicPartition
-from spark_cas.options.read_sizes import Splitting, TriggerLimits
+from spark_cas.options.read_range import ReadRange, Splitting, TopicPartition, TriggerLimits
 from spark_cas.options.request import ReadRequest, StreamRequest
 from spark_cas.options.selection import Selection
 from spark_cas.spark.reading.read import RecordsPartition, RecordsReader

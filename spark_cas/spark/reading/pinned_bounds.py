@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from spark_cas.core.errors import OptionError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log import clock
-from spark_cas.options.table import VIEW_NEWEST
 from spark_cas.options.parse import parse_read
+from spark_cas.options.table import VIEW_NEWEST
 from spark_cas.spark.schema import OFFSETS, read_schema
 from spark_cas.spark.setup import collected
 

@@ -13,10 +13,9 @@ from spark_cas.core.newest import newest_of_keys
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.log.backend import Backend
-from spark_cas.options.table import VIEW_NEWEST
-from spark_cas.options.read_range import TopicPartition, kept
-from spark_cas.options.read_sizes import Ranges, Splitting, Task
+from spark_cas.options.read_range import Ranges, Splitting, Task, TopicPartition, kept
 from spark_cas.options.request import ReadRequest
+from spark_cas.options.table import VIEW_NEWEST
 from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.arrow_rows import RowBuilder
 from spark_cas.spark.plain_errors import called_by_spark

@@ -7,8 +7,7 @@ from typing import Any, Self
 from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, TruncatedError
 from spark_cas.core.expansion import Expansion, reading_limits
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.options.read_range import TopicPartition, kept, listing
-from spark_cas.options.read_sizes import share
+from spark_cas.options.read_range import TopicPartition, kept, listing, share
 from spark_cas.spark.reading.selected_logs import LogState, LogStates, bounds_in
 
 
