@@ -19,10 +19,10 @@ from spark_cas.programs.input.parts import (
     FILE,
     POSITION,
     UTF_8,
-    LineDecoder,
     Part,
     PartReader,
     count_lines,
+    decoded_lines,
     encoding_name,
     keeps_line_ends,
     read_parts,
@@ -80,18 +80,18 @@ def whole_file_settings(files: Sequence[InputFile], parallelism: int) -> dict[st
 def read_lines(
     spark: "SparkSession",
     files: Sequence[InputFile],
-    reader_of: Callable[[Part], PartReader],
+    reader: PartReader,
     schema: T.StructType,
     count_rows: Callable[[bytes], int] | None = None,
 ) -> "DataFrame":
-    """Return the rows of strict readers, followed by the columns `FILE` and `POSITION`.
+    """Return the rows of a strict reader, followed by the columns `FILE` and `POSITION`.
 
     Tasks compare the number of rows with `count_rows`, and the sizes of files with the list (see `read_parts`).
     """
     listed = [(each.path, each.size) for each in files]
 
     def read(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        return read_parts(batches, listed, reader_of, count_rows)
+        return read_parts(batches, listed, reader, count_rows)
 
     lines = _lines(spark, files).select(
         F.concat(F.col("value").cast("binary"), F.lit(b"\n")).alias("text"),
@@ -156,26 +156,12 @@ def text_rows(spark: "SparkSession", files: Sequence[InputFile], read_options: M
     encoding = encoding_name(read.text("encoding", UTF_8))
     schema = T.StructType([T.StructField(VALUE, T.StringType(), nullable=False)])
     count = count_lines if keeps_line_ends(encoding) else None
-    return read_lines(spark, files, partial(_TextReader, encoding=encoding), schema, count)
+    return read_lines(spark, files, partial(_text_batches, encoding=encoding), schema, count)
 
 
-class _TextReader:
-    """Reader of one part of a text file in a task."""
-
-    def __init__(self, part: Part, encoding: str) -> None:
-        require_whole_file(part, encoding)
-        self._decoder = LineDecoder(part, encoding)
-
-    def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
-        yield from _batches(self._decoder.feed(data))
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        yield from _batches(self._decoder.finish())
-
-
-def _batches(text: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of a text that ends with a line end."""
-    if text:
+def _text_batches(part: Part, pieces: Iterator[bytes], encoding: str) -> Iterator[pa.RecordBatch]:
+    require_whole_file(part, encoding)
+    for _, text in decoded_lines(part, pieces, encoding):
         lines = pc.split_pattern(pa.array([text[:-1]], pa.large_string()), "\n")
         yield pa.RecordBatch.from_arrays([lines.values.cast(pa.string())], names=[VALUE])
 
