@@ -234,10 +234,9 @@ def _show_completion(_: argparse.Namespace) -> None:
     from spark_cas.programs.bulk_load import argument_parser
 
     parsers = {**command_line().commands, "load": argument_parser("spark-cas load")}
-    cases = "\n".join(f'            {name}) words="{_options_of(parser)}" ;;' for name, parser in parsers.items())
-    print(_SCRIPT.format(commands=" ".join(parsers), cases=cases))
-
-
-def _options_of(parser: argparse.ArgumentParser) -> str:
-    actions = parser._actions  # noqa: SLF001 - argparse has no public list
-    return " ".join(option for action in actions for option in action.option_strings)
+    cases = []
+    for name, parser in parsers.items():
+        actions = parser._actions  # noqa: SLF001 - argparse has no public list
+        options = " ".join(option for action in actions for option in action.option_strings)
+        cases.append(f'            {name}) words="{options}" ;;')
+    print(_SCRIPT.format(commands=" ".join(parsers), cases="\n".join(cases)))

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 from datetime import time as time_of_day
@@ -31,7 +31,7 @@ from spark_cas.core.errors import TruncatedError, UnreadableRecordError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import open_log
-from spark_cas.options.read_range import ReadRange, TopicPartition
+from spark_cas.options.read_range import TopicPartition
 from spark_cas.programs.arguments import registry_settings
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.json_documents import compact, parse_line
@@ -58,7 +58,11 @@ def read(arguments: argparse.Namespace) -> None:
         partitions = tuple(_partitions(log, arguments.partition))
         bounds = dict(zip(partitions, log.bounds_of(partitions, waiting=True), strict=True))
         if ranged:
-            ranges = _resolved(log, bounds, options.range)
+            requested = options.range.resolve(
+                {TopicPartition(log.topic, each): at for each, at in bounds.items()},
+                lambda at, timestamp_ms: log.offset_since(at.partition, timestamp_ms),
+            )
+            ranges = {at.partition: offsets for at, offsets in requested.items()}
         else:
             ranges = {each: _between(each, at, base, end) for each, at in bounds.items()}
         records = (record for each, offsets in ranges.items() for record in output.records(log, each, offsets))
@@ -106,8 +110,10 @@ class _Output:
             text = self.as_text(record)
             if isinstance(text, str):
                 print(text)
+            elif isinstance(sys.stdout, TextIOWrapper):
+                sys.stdout.buffer.write(text)  # unchanged, as kcat does
             else:
-                _write(text)
+                sys.stdout.write(text.decode("utf-8", "backslashreplace"))
         sys.stdout.flush()
 
 
@@ -122,14 +128,6 @@ def _format_of(arguments: argparse.Namespace, log: Backend) -> RecordText:
         raise UsageError(f"--format: expected {expected}") from None
 
 
-def _write(data: bytes) -> None:
-    """Write bytes unchanged, as kcat does."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.buffer.write(data)
-    else:
-        sys.stdout.write(data.decode("utf-8", "backslashreplace"))
-
-
 def _partitions(log: Backend, partition: int | None) -> Iterable[int]:
     layout = log.layout()
     if partition is None:
@@ -139,15 +137,6 @@ def _partitions(log: Backend, partition: int | None) -> Iterable[int]:
     except ValueError as error:
         raise UsageError(f"--partition: {error}") from None
     return (partition,)
-
-
-def _resolved(log: Backend, bounds: Mapping[int, Bounds], requested: ReadRange) -> dict[int, OffsetRange]:
-    """Return the offsets to read of each partition. Raises OptionError, TrimmedError as `ReadRange.resolve`."""
-    ranges = requested.resolve(
-        {TopicPartition(log.topic, each): at for each, at in bounds.items()},
-        lambda at, timestamp_ms: log.offset_since(at.partition, timestamp_ms),
-    )
-    return {at.partition: offsets for at, offsets in ranges.items()}
 
 
 def _between(partition: int, bounds: Bounds, base: int | None, end: int | None) -> OffsetRange:

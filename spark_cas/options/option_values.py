@@ -50,7 +50,12 @@ class OptionValues:
     """
 
     def __init__(self, options: Mapping[str, str], *scopes: Scope) -> None:
-        values = {key.lower(): value for key, value in options.items() if not _is_catalogs(key.lower())}
+        values = {key.lower(): value for key, value in options.items()}
+        values = {
+            key: value
+            for key, value in values.items()
+            if key not in _FROM_CATALOG and not key.startswith(_FROM_CATALOG_PREFIXES)
+        }
         unused = unused_by(*scopes)
         self._unused = {key: unused[key] for key in values if key in unused}
         # One dict of options serves reads and writes.
@@ -141,10 +146,6 @@ class OptionValues:
             open_transaction_wait_ms=self.need("openTransactionWaitMs", int),
             transaction_timeout_ms=self.need("transactionTimeoutMs", int),
         )
-
-
-def _is_catalogs(key: str) -> bool:
-    return key in _FROM_CATALOG or key.startswith(_FROM_CATALOG_PREFIXES)
 
 
 def _take_only_path(options: dict[str, str]) -> None:

@@ -124,6 +124,5 @@ def _offsets_by_topic(text: str | None) -> dict[str, str]:
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        msg = "a name is there twice"
-        raise ValueError(msg)
+        raise ValueError("a name is there twice")
     return result

@@ -261,16 +261,11 @@ def _snappy(stored: bytes) -> bytes:
     return block
 
 
-def _zstandard(stored: bytes) -> bytes:
-    block: bytes = pa.CompressedInputStream(pa.BufferReader(stored), "zstd").read()
-    return block
-
-
 _CODECS: dict[str, Callable[[bytes], bytes]] = {
     "null": bytes,
     "deflate": lambda stored: _decompressed(zlib.decompressobj(-zlib.MAX_WBITS), stored),
     "snappy": _snappy,
-    "zstandard": _zstandard,
+    "zstandard": lambda stored: pa.CompressedInputStream(pa.BufferReader(stored), "zstd").read(),
     "bzip2": lambda stored: _decompressed(bz2.BZ2Decompressor(), stored),
     "xz": lambda stored: _decompressed(lzma.LZMADecompressor(), stored),
 }

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -327,12 +326,9 @@ def csv_rows(
     task = CsvFormat(dialect, columns, None if dialect.by_place else tuple(header), has_pattern, with_bad)
     added = [T.StructField(name, T.StringType()) for name, used in ((PLACE, has_pattern), (BAD, with_bad)) if used]
     columns_of_task = [T.StructField(each.name, each.dataType, each.nullable or with_bad) for each in result]
-    rows = read_lines(spark, files, partial(_csv_batches, task=task), T.StructType([*columns_of_task, *added]))
+    task_schema = T.StructType([*columns_of_task, *added])
+    rows = read_lines(spark, files, lambda part, pieces: CsvReader(part, task).rows(pieces), task_schema)
     return with_parsed_times(rows, fields, formats) if has_pattern else rows
-
-
-def _csv_batches(part: Part, pieces: Iterator[bytes], task: CsvFormat) -> Iterator[pa.RecordBatch]:
-    return CsvReader(part, task).rows(pieces)
 
 
 def _first_record(spark: "SparkSession", files: Sequence[InputFile], dialect: CsvDialect) -> list[str]:

@@ -106,7 +106,9 @@ def reject_orc_types(files: Sequence[InputFile], error: Exception) -> None:
             for each in orc.ORCFile(_path(file)).schema:
                 if _has_type(each.type, pa.types.is_union):
                     return each.name, "union, which Spark does not read. {} Write each type as its own column."
-                if has_unknown_type and _has_type(each.type, _has_zone):
+                if has_unknown_type and _has_type(
+                    each.type, lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None
+                ):
                     fix = "Write the file as Parquet, or use a newer pyspark."
                     return each.name, f"timestamp with local time zone, which {PYSPARK} does not read. {{}} {fix}"
         return "", ""
@@ -234,10 +236,6 @@ def _finer_in_orc(file: InputFile) -> str:
                 if any((numbers % 1000).any() for numbers in _numbers(values)):
                     return str(name)
     return ""
-
-
-def _has_zone(kind: pa.DataType) -> bool:
-    return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
 def _has_type(kind: pa.DataType, matches: Callable[[pa.DataType], bool]) -> bool:

@@ -57,13 +57,17 @@ def pinned_settings(spark: "SparkSession", extra: Mapping[str, str] = _NONE) -> 
         yield
     finally:
         for name in changed:
-            _restore(spark, name, explicit.get(name))
+            if name in explicit:
+                with catch_warnings(action="ignore"):  # Connect warns about deprecated settings
+                    spark.conf.set(name, explicit[name])
+            else:
+                spark.conf.unset(name)
 
 
 def _set(spark: "SparkSession", name: str, value: str) -> bool:
     """Set a setting and return True; False if the session does not know it and rejects it."""
     try:
-        with catch_warnings(action="ignore"):  # Connect warns about deprecated settings
+        with catch_warnings(action="ignore"):  # as above
             spark.conf.set(name, value)
     except PySparkException as error:
         current = _current(spark, name)
@@ -74,14 +78,6 @@ def _set(spark: "SparkSession", name: str, value: str) -> bool:
             f"Nothing was appended. Set it where the session is configured."
         ) from error
     return True
-
-
-def _restore(spark: "SparkSession", name: str, value: str | None) -> None:
-    if value is None:
-        spark.conf.unset(name)
-        return
-    with catch_warnings(action="ignore"):  # as above
-        spark.conf.set(name, value)
 
 
 def _current(spark: "SparkSession", name: str) -> str | None:
