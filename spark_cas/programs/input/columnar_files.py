@@ -76,7 +76,7 @@ def columnar_rows(
         positions = {_BLOCK: F.col("_metadata.file_block_start"), POSITION: F.monotonically_increasing_id()}
     indexed = with_file_index(spark, frame, files, positions)
     if format_name == "orc":
-        indexed = checked_times(spark, indexed)
+        indexed = _checked_times(spark, indexed)
     return with_folder_columns(spark, indexed, files), [FILE, *positions]
 
 
@@ -172,13 +172,11 @@ def _require_distinct_names(kind: T.DataType, place: tuple[str, ...]) -> None:
                 _require_distinct_names(field.dataType, (*place, field.name))
 
 
-def checked_times(spark: "SparkSession", frame: "DataFrame") -> "DataFrame":
+def _checked_times(spark: "SparkSession", frame: "DataFrame") -> "DataFrame":
     """Add checks to the DataFrame of ORC files. A task fails for a date or timestamp that Spark may have shifted.
 
     Spark reads the days from 1582-10-05 to 1582-10-14 ten days later. The check rejects the days that these become.
-
-    Raises:
-        UsageError: if there are timestamps and the time zone of a JVM is not UTC
+    Raises UsageError if there are timestamps and the time zone of a JVM is not UTC.
     """
     nothing = F.lit(None)
     kinds = {each.name: each.dataType for each in frame.schema}

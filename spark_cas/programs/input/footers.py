@@ -67,7 +67,7 @@ def check_parquet_footers(spark: "SparkSession", files: Sequence[InputFile]) -> 
     defaults: dict[str, str] = {}
     for columns, file in distinct.items():
         if columns.recorded:
-            defaults.update(dict.fromkeys(check_spark_metadata(spark, file.path), file.path))
+            defaults.update(dict.fromkeys(_columns_with_default(spark, file.path), file.path))
     for columns, file in distinct.items():
         for name in sorted(defaults.keys() - set(columns.names) if columns.types else ()):
             raise UsageError(
@@ -266,14 +266,10 @@ def _unreadable(column: pq.ColumnSchema) -> str:
     return ""
 
 
-def check_spark_metadata(spark: "SparkSession", path: str) -> list[str]:
-    """Check that Spark's schema in a Parquet file agrees with the columns of the file.
+def _columns_with_default(spark: "SparkSession", path: str) -> list[str]:
+    """Return the columns to which Spark's schema in a Parquet file gives a default value for files without them.
 
-    Returns:
-        names of the columns that have a default value for files without the column
-
-    Raises:
-        UsageError: for a column that differs
+    Raises UsageError if this schema differs from the columns of the file.
     """
     recorded, actual = _schemas(spark, path)
     difference = _difference(dict(_places(recorded)), dict(_places(actual)))
