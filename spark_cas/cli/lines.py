@@ -42,28 +42,13 @@ RecordText = Callable[[Record], str | bytes]
 """Type of functions that format a record: as a line of text without its end, or as bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """The key and the headers of the records to show."""
-
-    key: bytes | None = None
-    """None selects all records, also those without a key."""
-    headers: tuple[tuple[str, bytes], ...] = ()
-    """A record needs all of these headers."""
-
-    def include(self, record: Record) -> bool:
-        """Return whether a record has these headers."""
-        return not self.headers or {*self.headers} <= {*(record.headers or ())}
-
-
 def records_in(
-    log: Log, partition: int, offsets: OffsetRange, conditions: Conditions = Conditions()
+    log: Log, partition: int, offsets: OffsetRange, key: bytes | None, headers: frozenset[tuple[str, bytes]]
 ) -> Iterator[Record]:
-    """Yield the records of a range that meet conditions. If the headers of a record cannot be read, they are None."""
-    return filter(conditions.include, _records_with_key(log, partition, offsets, conditions.key))
+    """Yield the records of a range that have a key, unless it is None, and all of these headers.
 
-
-def _records_with_key(log: Log, partition: int, offsets: OffsetRange, key: bytes | None) -> Iterator[Record]:
+    If the headers of a record cannot be read, they are None.
+    """
     for base_offset, every in read_leniently(log, partition, offsets, _COLUMNS):
         positions, batch = np.arange(every.num_rows), every
         if key is not None:
@@ -74,10 +59,11 @@ def _records_with_key(log: Log, partition: int, offsets: OffsetRange, key: bytes
         times = batch.column("timestamp").cast(pa.int64()).to_pylist()
         rows = batch.drop_columns(["timestamp"]).to_pylist()
         for at, time_ms, row in zip(positions.tolist(), times, rows, strict=True):
-            headers = None
+            own = None
             if "headers" in row:
-                headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
-            yield Record(partition, base_offset + at, time_ms, row["key"], row["value"], headers)
+                own = tuple((each["key"], each["value"]) for each in row["headers"] or ())
+            if not headers or headers <= {*(own or ())}:
+                yield Record(partition, base_offset + at, time_ms, row["key"], row["value"], own)
 
 
 def as_columns(record: Record) -> str:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from datetime import time as time_of_day
 from functools import partial
@@ -15,17 +15,7 @@ from io import TextIOWrapper
 from itertools import islice
 from math import isfinite
 
-from spark_cas.cli.lines import (
-    Conditions,
-    Record,
-    RecordText,
-    as_columns,
-    as_json,
-    json_line,
-    one_line,
-    parse_format,
-    records_in,
-)
+from spark_cas.cli.lines import Record, RecordText, as_columns, as_json, json_line, one_line, parse_format, records_in
 from spark_cas.cli.opening import naming, opened, read_options
 from spark_cas.core.errors import TruncatedError, UnreadableRecordError
 from spark_cas.core.offsets import Bounds, OffsetRange
@@ -54,7 +44,7 @@ def read(arguments: argparse.Namespace) -> None:
     options = read_options(arguments, ranged=ranged)
     spec = options.selection.only()
     with naming(spec), open_log(spec) as log:
-        output = _Output.of(arguments, log)
+        output = _Output(arguments, log)
         partitions = tuple(_partitions(log, arguments.partition))
         bounds = dict(zip(partitions, log.bounds_of(partitions, waiting=True), strict=True))
         if ranged:
@@ -65,49 +55,44 @@ def read(arguments: argparse.Namespace) -> None:
             ranges = {at.partition: offsets for at, offsets in requested.items()}
         else:
             ranges = {each: _between(each, at, base, end) for each, at in bounds.items()}
-        records = (record for each, offsets in ranges.items() for record in output.records(log, each, offsets))
+        records = (record for each, offsets in ranges.items() for record in output.records(each, offsets))
         output.show(islice(records, arguments.limit))
 
 
 def tail(arguments: argparse.Namespace) -> None:
     """Show the newest records of each partition."""
     with opened(arguments) as log:
-        output = _Output.of(arguments, log)
+        output = _Output(arguments, log)
         log_id = log.layout().log_id
         ends: dict[int, int] = {}
         partitions = tuple(_partitions(log, arguments.partition))
         for each, bounds in zip(partitions, log.bounds_of(partitions, waiting=True), strict=True):
-            output.show(_newest(log, each, bounds, arguments.count, output))
+            output.show(_newest(each, bounds, arguments.count, output))
             ends[each] = bounds.end_offset
         while arguments.follow:
             time.sleep(_POLL_SECONDS)
             _show_more(log, log_id, arguments.partition, ends, output)
 
 
-@dataclass(frozen=True, slots=True)
 class _Output:
     """The records to show, and their format."""
 
-    conditions: Conditions
-    as_text: RecordText
-    decode: _Decode | None
-    """Replace the value of a record by its JSON; None shows the bytes."""
-
-    @classmethod
-    def of(cls, arguments: argparse.Namespace, log: Backend) -> "_Output":
+    def __init__(self, arguments: argparse.Namespace, log: Backend) -> None:
         """Parse the arguments. Raises UsageError."""
+        self._log = log
         # An argument that is not UTF-8 keeps its bytes.
-        key = None if arguments.key is None else os.fsencode(arguments.key)
-        headers = tuple((name, os.fsencode(value)) for name, value in arguments.headers)
-        return cls(Conditions(key, headers), _format_of(arguments, log), _decoder_of(arguments))
+        self._key = None if arguments.key is None else os.fsencode(arguments.key)
+        self._headers = frozenset((name, os.fsencode(value)) for name, value in arguments.headers)
+        self._as_text = _format_of(arguments, log)
+        self._decode = _decoder_of(arguments)
 
-    def records(self, log: Backend, partition: int, offsets: OffsetRange) -> Iterator[Record]:
-        records = records_in(log, partition, offsets, self.conditions)
-        return records if self.decode is None else map(self.decode, records)
+    def records(self, partition: int, offsets: OffsetRange) -> Iterator[Record]:
+        records = records_in(self._log, partition, offsets, self._key, self._headers)
+        return records if self._decode is None else map(self._decode, records)
 
     def show(self, records: Iterable[Record]) -> None:
         for record in records:
-            text = self.as_text(record)
+            text = self._as_text(record)
             if isinstance(text, str):
                 print(text)
             elif isinstance(sys.stdout, TextIOWrapper):
@@ -157,13 +142,13 @@ def _between(partition: int, bounds: Bounds, base: int | None, end: int | None) 
     return OffsetRange(first, last)
 
 
-def _newest(log: Backend, partition: int, bounds: Bounds, count: int, output: _Output) -> Iterable[Record]:
+def _newest(partition: int, bounds: Bounds, count: int, output: _Output) -> Iterable[Record]:
     """Return the last records of a partition, in order."""
     width = count
     while True:
         base = max(bounds.start_offset, bounds.end_offset - width)
         offsets = OffsetRange(base, bounds.end_offset)
-        records = deque(output.records(log, partition, offsets), maxlen=count)
+        records = deque(output.records(partition, offsets), maxlen=count)
         if len(records) == count or base == bounds.start_offset:
             return records
         width *= _WIDER
@@ -190,7 +175,7 @@ def _show_more(log: Backend, log_id: str, partition: int | None, ends: dict[int,
             print(f"partition {each}: {trimmed}", file=sys.stderr, flush=True)
         base = max(shown_end, bounds.start_offset)
         if base < bounds.end_offset:
-            output.show(output.records(log, each, OffsetRange(base, bounds.end_offset)))
+            output.show(output.records(each, OffsetRange(base, bounds.end_offset)))
         ends[each] = bounds.end_offset
 
 
