@@ -363,7 +363,7 @@ class LoadRun:
     def _completed(self, job: str | None, rows: JobRows | None, before: JobRows | None) -> LoadReport:
         """Return the report of a complete job. ``before`` are its rows in the log when this run began."""
         appended = None if rows is None or before is None else rows.rows - before.rows
-        totals = None if self.listed is None else replace(self.listed.totals, rows=self._footer_rows)
+        totals = None if self.listed is None else self.listed.totals(self._footer_rows)
         log, code = self._write_request.spec.url, ExitCode.COMPLETE
         return LoadReport(job, log, code, self._seconds, rows, appended_rows=appended, input=totals)
 
