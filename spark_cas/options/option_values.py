@@ -22,7 +22,7 @@ from spark_cas.options.option_names import (
     settings_of,
     unused_by,
 )
-from spark_cas.options.selection import NO_ADDRESS, Selection, selection_of
+from spark_cas.options.request import NO_ADDRESS, Selection, selection_of
 from spark_cas.options.table import BY_KEY, SERVERS, Scope
 
 VARIABLE = "SPARK_CAS_CONF"

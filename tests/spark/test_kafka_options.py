@@ -11,7 +11,7 @@ from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.parse import check_read, parse_read, parse_route, parse_write, parse_write_stream
 from spark_cas.options.read_range import ReadLimit, ReadRange, Splitting, TopicPartition
-from spark_cas.options.selection import Selection
+from spark_cas.options.request import Selection
 from spark_cas.options.several_topics import error_of_topics, names_no_topic, parsed_by_topic
 
 TOPIC = {"kafka.bootstrap.servers": "a:9092,b:9092", "topic": "flights"}
