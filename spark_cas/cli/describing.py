@@ -96,9 +96,8 @@ def describe(arguments: argparse.Namespace) -> None:
     with opened(arguments) as log:
         layout = log.layout()
         partitions = _offsets(log, layout)
-        jobs = _jobs(log)
+        jobs, undecided = _jobs(log)
         locks = log.load_locks().held
-        undecided = _undecided(log)
     if arguments.json:
         locked = [
             {"job": each.job, "partitions": sorted(each.partitions), "granted_at_ms": each.granted_at_ms}
@@ -138,20 +137,18 @@ def _offsets_table(rows: _Rows) -> Table:
     return table
 
 
-def _jobs(log: Backend) -> _Rows:
-    rows = []
+def _jobs(log: Backend) -> tuple[_Rows, _Rows]:
+    """Return the progress of the jobs, and that of the undecided rows of atomic loads."""
+    rows, undecided = [], []
     for job in log.jobs():
-        entries = job_progress(log, job)
-        plan = plan_now(log, job)
-        rows.append(
-            {
-                "job": job,
-                **_totals(entries),
-                "complete": log.completion(job if plan is None else plan.job) is not None,
-                "complete_partitions": sum(entry.complete for entry in entries),
-            }
-        )
-    return rows
+        entries, plan = job_progress(log, job), plan_now(log, job)
+        complete = log.completion(job if plan is None else plan.job) is not None
+        parts = sum(entry.complete for entry in entries)
+        rows.append({"job": job, **_totals(entries), "complete": complete, "complete_partitions": parts})
+        invisible = undecided_progress(log, plan) if plan else ()
+        if invisible:
+            undecided.append({"job": job, **_totals(invisible)})
+    return rows, undecided
 
 
 def _totals(entries: Sequence[Progress]) -> dict[str, int | None]:
@@ -170,16 +167,6 @@ def _jobs_table(rows: _Rows, layout: Layout) -> Table:
         numbers = (row["rows"], row["chunks"], row["partitions"])
         add_row(table, row["job"], *numbers, complete, _time(row["committed_at_ms"]))
     return table
-
-
-def _undecided(log: Backend) -> _Rows:
-    rows = []
-    for job in log.jobs():
-        plan = plan_now(log, job)
-        entries = undecided_progress(log, plan) if plan else ()
-        if entries:
-            rows.append({"job": job, **_totals(entries)})
-    return rows
 
 
 def _undecided_table(rows: _Rows) -> Table:
