@@ -151,9 +151,8 @@ def _push(url: str, measurements: Sequence[Measurement]) -> None:
     from prometheus_client import pushadd_to_gateway
     from prometheus_client.parser import text_string_to_metric_families
 
-    # The labels that all measurements share.
-    shared = set.intersection(*({*each.labels.items()} for each in measurements))
-    group = dict(sorted(shared))
+    own_labels = (each.labels.items() for each in measurements)
+    group = dict(sorted(set(measurements[0].labels.items()).intersection(*own_labels)))
     with urlopen(f"{url.rstrip('/')}/metrics", timeout=_seconds()) as response:  # noqa: S310 - the option has checked the scheme
         existing = list(text_string_to_metric_families(response.read().decode()))
     own = {_prometheus_name(each.name) for each in measurements}

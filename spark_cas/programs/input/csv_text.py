@@ -241,7 +241,8 @@ def _number_in_run(positions: Positions) -> Positions:
     """Return the number of each position in its run of adjacent ones, counted from 0."""
     is_new = np.concatenate([[True], np.diff(positions) != 1])[: len(positions)]
     numbers = np.arange(len(positions))
-    return numbers - np.maximum.accumulate(np.where(is_new, numbers, 0))
+    in_run: Positions = numbers - np.maximum.accumulate(np.where(is_new, numbers, 0))
+    return in_run
 
 
 def record_values(record: bytes, dialect: CsvDialect) -> list[str]:
