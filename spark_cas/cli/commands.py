@@ -3,10 +3,11 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from spark_cas import __version__
 from spark_cas.cli.command_line import CommandLine, add_log, add_log_options, whole_number
-from spark_cas.programs.arguments import add_options, add_registry
+from spark_cas.programs.arguments import Group, add_options, add_registry
 
 _JSON_LINES = "one JSON object per line"
 _SCRIPT = """\
@@ -87,10 +88,8 @@ def command_line() -> CommandLine:
         "Delete records below an offset. A directory or object store deletes whole chunks, but never the newest one.",
     )
     add_log(trim)
-    trim.add_argument("--partition", type=whole_number, required=True, metavar="P", help="the partition to trim")
-    trim.add_argument(
-        "--before", type=whole_number, required=True, metavar="OFFSET", help="delete records below this offset"
-    )
+    _add_number(trim, "--partition", "P", "the partition to trim", required=True)
+    _add_number(trim, "--before", "OFFSET", "delete records below this offset", required=True)
     _add_dry_run(trim)
     program.add_command(
         "completion", "Print a completion script for bash. Use it with: source <(spark-cas completion)"
@@ -106,11 +105,9 @@ def _add_doctor(program: CommandLine) -> None:
     _add_log_and_json(doctor, "one JSON object with all findings")
     abort = doctor.add_argument_group("end a transaction of a topic, by default those of this log's own writers")
     abort.add_argument("--abort", action="store_true", help="abort open transactions, and report nothing else")
-    abort.add_argument(
-        "--producer-id", type=whole_number, metavar="ID", help="abort the transaction of this producer, exactly"
-    )
-    abort.add_argument("--producer-epoch", type=whole_number, metavar="EPOCH", help="the epoch of the producer")
-    abort.add_argument("--partition", type=whole_number, metavar="P", help="a partition that the transaction holds")
+    _add_number(abort, "--producer-id", "ID", "abort the transaction of this producer, exactly")
+    _add_number(abort, "--producer-epoch", "EPOCH", "the epoch of the producer")
+    _add_number(abort, "--partition", "P", "a partition that the transaction holds")
     abort.add_argument("--yes", action="store_true", help="abort another producer's transaction without a prompt")
 
 
@@ -121,6 +118,10 @@ def _add_log_and_json(command: argparse.ArgumentParser, form: str) -> None:
 
 def _add_dry_run(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dry-run", action="store_true", help="check and show the change, but make none")
+
+
+def _add_number(group: Group, name: str, metavar: str, help_text: str, **settings: Any) -> None:  # noqa: ANN401 - those of argparse
+    group.add_argument(name, type=whole_number, metavar=metavar, help=help_text, **settings)
 
 
 def _add_read(program: CommandLine) -> None:
@@ -134,40 +135,23 @@ def _add_read(program: CommandLine) -> None:
         metavar="DURATION",
         help="from the first record whose timestamp is at most this old, such as 90s, 15m, 1h or 2d",
     )
-    read.add_argument(
-        "--from",
-        dest="base_offset",
-        type=whole_number,
-        metavar="OFFSET",
-        help="with --partition: the first offset; default: the start of the partition",
-    )
-    read.add_argument(
-        "--to",
-        dest="end_offset",
-        type=whole_number,
-        metavar="OFFSET",
-        help="with --partition: the offset before which to stop; default: the end of the partition",
-    )
-    read.add_argument("--limit", type=whole_number, metavar="N", help="the maximum number of records")
+    first = "with --partition: the first offset; default: the start of the partition"
+    _add_number(read, "--from", "OFFSET", first, dest="base_offset")
+    end = "with --partition: the offset before which to stop; default: the end of the partition"
+    _add_number(read, "--to", "OFFSET", end, dest="end_offset")
+    _add_number(read, "--limit", "N", "the maximum number of records")
 
 
 def _add_tail(program: CommandLine) -> None:
     tail = program.add_command("tail", "Show the newest records of each partition, in the format of 'read'.")
     add_log(tail)
     _add_records(tail)
-    tail.add_argument(
-        "-n",
-        dest="count",
-        type=whole_number,
-        default=10,
-        metavar="N",
-        help="the number of records of each partition; default: 10",
-    )
+    _add_number(tail, "-n", "N", "the number of records of each partition; default: 10", dest="count", default=10)
     tail.add_argument("--follow", action="store_true", help="continue with new records, until Ctrl-C")
 
 
 def _add_records(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--partition", type=whole_number, metavar="P", help="only this partition")
+    _add_number(command, "--partition", "P", "only this partition")
     command.add_argument("--key", metavar="KEY", help="only records with this key")
     add_options(
         command, "--headers", "NAME=VALUE", "only records with this header; repeat it for records with all of them"

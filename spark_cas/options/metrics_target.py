@@ -145,7 +145,7 @@ def _locked(file: Path) -> Iterator[None]:
 
 
 def _push(url: str, measurements: Sequence[Measurement]) -> None:
-    """Update the metrics of a group in a Pushgateway."""
+    """Update the metrics of a group in a Pushgateway. Its labels are those that all measurements share."""
     from urllib.request import urlopen
 
     from prometheus_client import pushadd_to_gateway
