@@ -192,7 +192,7 @@ MAY_KNOW_PYSPARK = {
     "spark/accelerators/": "code that saves time through an interface that its owner may change",
     "spark/supported.py": "the supported versions",
     "options/": "the reference of the options",
-    "cli/completion.py": "the arguments of a parser of argparse",
+    "cli/commands.py": "the arguments of a parser of argparse",
     "log/": "the clients of logs: the linter forbids pyspark there",
 }
 PRIVATE = re.compile(r"_j[a-z]+|_sc|_gateway|_ensure_initialized|_active\w+|_instantiated\w+|_plan|_client|_session")

@@ -11,8 +11,7 @@ import pytest
 from rich.console import Console
 
 from spark_cas import open_log
-from spark_cas.cli.describing import add_row
-from spark_cas.cli.describing import table_of as empty_table
+from spark_cas.cli.describing import table_of as printed_table
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
@@ -184,12 +183,9 @@ def test_missing_log_is_an_error_that_no_retry_fixes(tmp_path):
 
 
 def test_a_table_is_not_cut_on_a_screen_of_80_columns(capsys):
-    table = empty_table(
-        "job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk"
-    )
+    columns = ("job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk")
     row = ("flights-2013-corrected-once-more", 12, 336_776, 123_456, 460_232, 12, "yes", "2026-11-22 16:55:48")
-    add_row(table, *row)
-    Console(width=80).print(table)
+    Console(width=80).print(printed_table(columns, [row]))
     head, *lines = [line for line in capsys.readouterr().out.splitlines() if line[0] in "┃│"][1:]
     assert re.findall(r"\w+", head) == [
         "job",

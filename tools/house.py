@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_cas.options.kafka_connector import SINK, SOURCE
 from spark_cas.options.table import OPTIONS
+from tools.kafka_connector import SINK, SOURCE
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "spark_cas"

@@ -1,15 +1,18 @@
 """Generate docs/options.md: ``python -m tools.options_page > docs/options.md``."""
 
 import sys
+import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 
 from spark_cas.log.kafka.settings.translate import ALLOWED
 from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.log.timing import RETRY_TIMEOUT_MS as _RETRY_MS
-from spark_cas.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption, Verdict
-from spark_cas.options.option import Option, Scope
-from spark_cas.options.store_settings import AWS, AZURE, GOOGLE, PREFIX
-from spark_cas.options.table import OPTIONS
+from spark_cas.options.option_names import AWS, AZURE, GOOGLE, STORE
+from spark_cas.options.table import OPTIONS, Option, Scope
+from tools.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption, Verdict
+
+MEANINGS = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
 
 _HEAD = """# Options
 
@@ -57,10 +60,10 @@ and the error names the alternative.
 
 _STORE = f"""## Settings of the object store
 
-Set `{PREFIX}<name>` as an option or in the file of defaults. Any value may be a reference, as above:
+Set `{STORE}<name>` as an option or in the file of defaults. Any value may be a reference, as above:
 """
 
-_STORE_DEADLINE = f"""`{PREFIX}{RETRY_TIMEOUT}`, such as `90s` or `5min`, is the [retry
+_STORE_DEADLINE = f"""`{STORE}{RETRY_TIMEOUT}`, such as `90s` or `5min`, is the [retry
 deadline](reliability.md#retries) of each operation (default `{_RETRY_MS // 1000}s`).
 For writes, use `30s` or more."""
 
@@ -106,7 +109,7 @@ def _table(title: str, options: list[Option]) -> str:
 
 def _row(option: Option) -> str:
     default = f"`{option.default}`" if option.default else ""
-    return f"| `{option.name}`{' ✓' if option.per_log else ''} | {default} | {option.doc} |"
+    return f"| `{option.name}`{' ✓' if option.per_log else ''} | {default} | {MEANINGS[option.name]} |"
 
 
 def _names_of(options: list[Option]) -> str:

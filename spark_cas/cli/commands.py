@@ -3,12 +3,27 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from spark_cas import __version__
 from spark_cas.cli.command_line import CommandLine, add_log, add_log_options, whole_number
-from spark_cas.programs.arguments import add_options, add_registry
+from spark_cas.programs.arguments import Group, add_options, add_registry
 
 _JSON_LINES = "one JSON object per line"
+_SCRIPT = """\
+_spark_cas() {{
+    local words=""
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        words="{commands}"
+    elif [[ "${{COMP_WORDS[COMP_CWORD]}}" == -* ]]; then
+        case "${{COMP_WORDS[1]}}" in
+{cases}
+        esac
+    fi
+    [ -z "$words" ] || COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+}}
+complete -o default -F _spark_cas spark-cas"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,24 +51,19 @@ def command_line() -> CommandLine:
     # `main` passes its arguments to the bulk load.
     program.add_command("load", "Load files exactly once, with Spark on this machine. See 'spark-cas load --help'.")
     describe = program.add_command(
-        "describe",
-        "Show a log: its layout, the offsets of each partition, the progress of jobs, and active loads.",
+        "describe", "Show a log: its layout, the offsets of each partition, the progress of jobs, and active loads."
     )
-    add_log(describe)
-    describe.add_argument("--json", action="store_true", help="one JSON object")
+    _add_log_and_json(describe, "one JSON object")
     offsets = program.add_command(
         "offsets",
         "Show the offsets of each partition. The next conditional write of a partition expects its end offset.",
     )
-    add_log(offsets)
-    offsets.add_argument("--json", action="store_true", help=_JSON_LINES)
+    _add_log_and_json(offsets, _JSON_LINES)
     progress = program.add_command("progress", "Show the progress of each job in each partition.")
-    add_log(progress)
-    progress.add_argument("--json", action="store_true", help=_JSON_LINES)
+    _add_log_and_json(progress, _JSON_LINES)
     progress.add_argument("--job", help="only this job")
     jobs = program.add_command("jobs", "List the jobs of a log: state, rows, times and offsets.")
-    add_log(jobs)
-    jobs.add_argument("--json", action="store_true", help=_JSON_LINES)
+    _add_log_and_json(jobs, _JSON_LINES)
     _add_doctor(program)
     _add_read(program)
     _add_tail(program)
@@ -78,10 +88,8 @@ def command_line() -> CommandLine:
         "Delete records below an offset. A directory or object store deletes whole chunks, but never the newest one.",
     )
     add_log(trim)
-    trim.add_argument("--partition", type=whole_number, required=True, metavar="P", help="the partition to trim")
-    trim.add_argument(
-        "--before", type=whole_number, required=True, metavar="OFFSET", help="delete records below this offset"
-    )
+    _add_number(trim, "--partition", "P", "the partition to trim", required=True)
+    _add_number(trim, "--before", "OFFSET", "delete records below this offset", required=True)
     _add_dry_run(trim)
     program.add_command(
         "completion", "Print a completion script for bash. Use it with: source <(spark-cas completion)"
@@ -94,20 +102,26 @@ def _add_doctor(program: CommandLine) -> None:
         "doctor",
         "Find the problems of a log, and the command that fixes each. Exit code 0 none, 8 a warning, 9 an error.",
     )
-    add_log(doctor)
-    doctor.add_argument("--json", action="store_true", help="one JSON object with all findings")
+    _add_log_and_json(doctor, "one JSON object with all findings")
     abort = doctor.add_argument_group("end a transaction of a topic, by default those of this log's own writers")
     abort.add_argument("--abort", action="store_true", help="abort open transactions, and report nothing else")
-    abort.add_argument(
-        "--producer-id", type=whole_number, metavar="ID", help="abort the transaction of this producer, exactly"
-    )
-    abort.add_argument("--producer-epoch", type=whole_number, metavar="EPOCH", help="the epoch of the producer")
-    abort.add_argument("--partition", type=whole_number, metavar="P", help="a partition that the transaction holds")
+    _add_number(abort, "--producer-id", "ID", "abort the transaction of this producer, exactly")
+    _add_number(abort, "--producer-epoch", "EPOCH", "the epoch of the producer")
+    _add_number(abort, "--partition", "P", "a partition that the transaction holds")
     abort.add_argument("--yes", action="store_true", help="abort another producer's transaction without a prompt")
+
+
+def _add_log_and_json(command: argparse.ArgumentParser, form: str) -> None:
+    add_log(command)
+    command.add_argument("--json", action="store_true", help=form)
 
 
 def _add_dry_run(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dry-run", action="store_true", help="check and show the change, but make none")
+
+
+def _add_number(group: Group, name: str, metavar: str, help_text: str, **settings: Any) -> None:  # noqa: ANN401 - those of argparse
+    group.add_argument(name, type=whole_number, metavar=metavar, help=help_text, **settings)
 
 
 def _add_read(program: CommandLine) -> None:
@@ -121,40 +135,23 @@ def _add_read(program: CommandLine) -> None:
         metavar="DURATION",
         help="from the first record whose timestamp is at most this old, such as 90s, 15m, 1h or 2d",
     )
-    read.add_argument(
-        "--from",
-        dest="base_offset",
-        type=whole_number,
-        metavar="OFFSET",
-        help="with --partition: the first offset; default: the start of the partition",
-    )
-    read.add_argument(
-        "--to",
-        dest="end_offset",
-        type=whole_number,
-        metavar="OFFSET",
-        help="with --partition: the offset before which to stop; default: the end of the partition",
-    )
-    read.add_argument("--limit", type=whole_number, metavar="N", help="the maximum number of records")
+    first = "with --partition: the first offset; default: the start of the partition"
+    _add_number(read, "--from", "OFFSET", first, dest="base_offset")
+    end = "with --partition: the offset before which to stop; default: the end of the partition"
+    _add_number(read, "--to", "OFFSET", end, dest="end_offset")
+    _add_number(read, "--limit", "N", "the maximum number of records")
 
 
 def _add_tail(program: CommandLine) -> None:
     tail = program.add_command("tail", "Show the newest records of each partition, in the format of 'read'.")
     add_log(tail)
     _add_records(tail)
-    tail.add_argument(
-        "-n",
-        dest="count",
-        type=whole_number,
-        default=10,
-        metavar="N",
-        help="the number of records of each partition; default: 10",
-    )
+    _add_number(tail, "-n", "N", "the number of records of each partition; default: 10", dest="count", default=10)
     tail.add_argument("--follow", action="store_true", help="continue with new records, until Ctrl-C")
 
 
 def _add_records(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--partition", type=whole_number, metavar="P", help="only this partition")
+    _add_number(command, "--partition", "P", "only this partition")
     command.add_argument("--key", metavar="KEY", help="only records with this key")
     add_options(
         command, "--headers", "NAME=VALUE", "only records with this header; repeat it for records with all of them"
@@ -197,11 +194,11 @@ def _add_forget(program: CommandLine) -> None:
 
 def _execute(arguments: argparse.Namespace) -> int | None:
     # Import here: --help and usage errors do not need the log.
-    from spark_cas.cli import changing, completion, describing, diagnosing, records
+    from spark_cas.cli import changing, describing, diagnosing, records
 
     commands: dict[str, Callable[[argparse.Namespace], int | None]] = {
         "abort": changing.abort,
-        "completion": completion.show,
+        "completion": _show_completion,
         "describe": describing.describe,
         "doctor": diagnosing.doctor,
         "expand": changing.expand,
@@ -214,3 +211,16 @@ def _execute(arguments: argparse.Namespace) -> int | None:
         "trim": changing.trim,
     }
     return commands[arguments.command](arguments)
+
+
+def _show_completion(_: argparse.Namespace) -> None:
+    """Print the script. Bash completes other words as file names."""
+    from spark_cas.programs.bulk_load import argument_parser
+
+    parsers = {**command_line().commands, "load": argument_parser("spark-cas load")}
+    cases = []
+    for name, parser in parsers.items():
+        actions = parser._actions  # noqa: SLF001 - argparse has no public list
+        options = " ".join(option for action in actions for option in action.option_strings)
+        cases.append(f'            {name}) words="{options}" ;;')
+    print(_SCRIPT.format(commands=" ".join(parsers), cases="\n".join(cases)))

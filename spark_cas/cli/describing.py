@@ -21,11 +21,9 @@ from spark_cas.log.load.atomic_load import undecided_progress
 from spark_cas.log.load.planning import job_progress
 from spark_cas.programs.errors import ExitCode
 
-_TEXT = frozenset(
-    {"job", "state", "complete", "planned", "newest chunk", "completed", "offsets", "lock of job", "undecided job"}
-    | {"since"}
-)
 _LONG = frozenset({"job", "planned", "newest chunk", "completed", "offsets", "lock of job", "undecided job"})
+_TEXT = _LONG | {"state", "complete", "since"}
+_PROGRESS = ("partition", "rows", "base_offset", "end_offset", "chunks", "complete", "committed_at_ms")
 _SHOWN_PARTITIONS = 4
 
 
@@ -41,43 +39,33 @@ def offsets(arguments: argparse.Namespace) -> None:
     if arguments.json:
         _print_lines(rows)
         return
-    table = _offsets_table(rows)
-    table.title = f"{log.topic}, layout epoch {layout.epoch}"
-    _console().print(table)
+    _console().print(_offsets_table(rows, f"{log.topic}, layout epoch {layout.epoch}"))
 
 
 def progress(arguments: argparse.Namespace) -> None:
     """Show the progress of each job in each partition."""
     with opened(arguments) as log:
         rows: _Rows = [
-            {
-                "job": job,
-                "partition": entry.partition,
-                "rows": entry.rows,
-                "base_offset": entry.base_offset,
-                "end_offset": entry.end_offset,
-                "chunks": entry.chunks,
-                "complete": entry.complete,
-                "committed_at_ms": entry.committed_at_ms,
-            }
+            {"job": job, **{name: getattr(entry, name) for name in _PROGRESS}}
             for job in (log.jobs() if arguments.job is None else (arguments.job,))
             for entry in job_progress(log, job)
         ]
     if arguments.json:
         _print_lines(rows)
         return
-    table = table_of("job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk")
-    for row in rows:
-        *cells, complete, newest_ms = row.values()
-        add_row(table, *cells, "yes" if complete else "no", _time(newest_ms))
-    table.title = log.topic
-    _console().print(table)
+    columns = ("job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk")
+    cells = (
+        (*numbers, "yes" if complete else "no", _time(newest_ms))
+        for *numbers, complete, newest_ms in (row.values() for row in rows)
+    )
+    _console().print(table_of(columns, cells, log.topic))
 
 
 def jobs(arguments: argparse.Namespace) -> ExitCode:
     """List the jobs of a log: state, rows, times and offsets."""
     code = ExitCode.COMPLETE
-    table = table_of("job", "state", "rows", "planned", "newest chunk", "completed", "offsets")
+    columns = ("job", "state", "rows", "planned", "newest chunk", "completed", "offsets")
+    rows: list[tuple[int | str, ...]] = []
     with opened(arguments) as log:
         for each in job_states(log):
             if each.error is not None:
@@ -87,12 +75,10 @@ def jobs(arguments: argparse.Namespace) -> ExitCode:
                 print(json_line({**asdict(replace(each, error=None)), "error": error}))
                 continue
             times = (each.planned_at_ms or None, each.newest_chunk_ms, each.completed_at_ms)
-            shown = ("" if time is None else time_text(time) for time in times)
             state = f"{each.state}, load lock" if each.has_load_lock else each.state
-            add_row(table, each.job, state, each.rows, *shown, _offsets_text(each.partitions))
-        table.title = log.topic
+            rows.append((each.job, state, each.rows, *map(_time, times), _offsets_text(each.partitions)))
     if not arguments.json:
-        _console().print(table)
+        _console().print(table_of(columns, rows, log.topic))
     return code
 
 
@@ -107,9 +93,8 @@ def describe(arguments: argparse.Namespace) -> None:
     with opened(arguments) as log:
         layout = log.layout()
         partitions = _offsets(log, layout)
-        jobs = _jobs(log)
+        jobs, undecided = _jobs(log)
         locks = log.load_locks().held
-        undecided = _undecided(log)
     if arguments.json:
         locked = [
             {"job": each.job, "partitions": sorted(each.partitions), "granted_at_ms": each.granted_at_ms}
@@ -142,27 +127,23 @@ def _offsets(log: Backend, layout: Layout) -> _Rows:
     ]
 
 
-def _offsets_table(rows: _Rows) -> Table:
-    table = table_of("partition", "start offset", "end offset", "offsets kept")
-    for row in rows:
-        add_row(table, *row.values(), row["end_offset"] - row["start_offset"])
-    return table
+def _offsets_table(rows: _Rows, title: str | None = None) -> Table:
+    columns = ("partition", "start offset", "end offset", "offsets kept")
+    return table_of(columns, ((*row.values(), row["end_offset"] - row["start_offset"]) for row in rows), title)
 
 
-def _jobs(log: Backend) -> _Rows:
-    rows = []
+def _jobs(log: Backend) -> tuple[_Rows, _Rows]:
+    """Return the progress of the jobs, and that of the undecided rows of atomic loads."""
+    rows, undecided = [], []
     for job in log.jobs():
-        entries = job_progress(log, job)
-        plan = plan_now(log, job)
-        rows.append(
-            {
-                "job": job,
-                **_totals(entries),
-                "complete": log.completion(job if plan is None else plan.job) is not None,
-                "complete_partitions": sum(entry.complete for entry in entries),
-            }
-        )
-    return rows
+        entries, plan = job_progress(log, job), plan_now(log, job)
+        complete = log.completion(job if plan is None else plan.job) is not None
+        parts = sum(entry.complete for entry in entries)
+        rows.append({"job": job, **_totals(entries), "complete": complete, "complete_partitions": parts})
+        invisible = undecided_progress(log, plan) if plan else ()
+        if invisible:
+            undecided.append({"job": job, **_totals(invisible)})
+    return rows, undecided
 
 
 def _totals(entries: Sequence[Progress]) -> dict[str, int | None]:
@@ -175,55 +156,38 @@ def _totals(entries: Sequence[Progress]) -> dict[str, int | None]:
 
 
 def _jobs_table(rows: _Rows, layout: Layout) -> Table:
-    table = table_of("job", "rows", "chunks", "partitions", "complete", "newest chunk")
+    cells = []
     for row in rows:
         complete = "yes" if row["complete"] else f"{row['complete_partitions']} of {layout.partitions}"
         numbers = (row["rows"], row["chunks"], row["partitions"])
-        add_row(table, row["job"], *numbers, complete, _time(row["committed_at_ms"]))
-    return table
-
-
-def _undecided(log: Backend) -> _Rows:
-    rows = []
-    for job in log.jobs():
-        plan = plan_now(log, job)
-        entries = undecided_progress(log, plan) if plan else ()
-        if entries:
-            rows.append({"job": job, **_totals(entries)})
-    return rows
+        cells.append((row["job"], *numbers, complete, _time(row["committed_at_ms"])))
+    return table_of(("job", "rows", "chunks", "partitions", "complete", "newest chunk"), cells)
 
 
 def _undecided_table(rows: _Rows) -> Table:
-    table = table_of("undecided job", "rows", "partitions", "newest chunk")
-    for row in rows:
-        add_row(table, row["job"], row["rows"], row["partitions"], _time(row["committed_at_ms"]))
-    return table
+    cells = ((row["job"], row["rows"], row["partitions"], _time(row["committed_at_ms"])) for row in rows)
+    return table_of(("undecided job", "rows", "partitions", "newest chunk"), cells)
 
 
 def _load_lock_table(locks: Iterable[LoadLock]) -> Table:
-    table = table_of("lock of job", "partitions", "since")
-    for lock in locks:
-        add_row(table, lock.job, lock.partitions_text, time_text(lock.granted_at_ms))
-    return table
+    cells = ((lock.job, lock.partitions_text, time_text(lock.granted_at_ms)) for lock in locks)
+    return table_of(("lock of job", "partitions", "since"), cells)
 
 
 def _time(milliseconds: int | None) -> str:
     return "" if milliseconds is None else time_text(milliseconds)
 
 
-def table_of(*columns: str) -> Table:
-    """Return an empty table. On a narrow terminal, long cells are wrapped."""
-    table = Table(padding=0)
+def table_of(columns: Iterable[str], rows: Iterable[Sequence[int | str]], title: str | None = None) -> Table:
+    """Return a table. Integers get thousands separators. On a narrow terminal, long cells are wrapped."""
+    table = Table(padding=0, title=title)
     for column in columns:
         header = column.replace(" ", "\n") if column.endswith("offset") else column
         justify: JustifyMethod = "left" if column in _TEXT else "right"
         table.add_column(header, justify=justify, no_wrap=column not in _LONG, overflow="fold")
+    for cells in rows:
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
     return table
-
-
-def add_row(table: Table, *cells: int | str) -> None:
-    """Add a row. Integers get thousands separators."""
-    table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
 
 
 def _console() -> Console:

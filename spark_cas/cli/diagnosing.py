@@ -1,26 +1,34 @@
 """`doctor`: report the problems of a log, and abort open transactions."""
 
 import argparse
+import os
+import platform
 import shlex
+import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from importlib import metadata
 
 from rich.console import Console
 
+from spark_cas import __version__
 from spark_cas.cli.lines import json_line
 from spark_cas.cli.opening import naming, read_options
-from spark_cas.core.finding import Finding, Severity
+from spark_cas.core.finding import Finding, Problem, Severity
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.doctor.examining import exact_transaction, examine, own_transactions
 from spark_cas.log.open import open_log, with_short_timeout
 from spark_cas.options.option_names import without_secret
-from spark_cas.programs.environment import accelerators, environment_findings, versions
 from spark_cas.programs.errors import ExitCode, UsageError
 from spark_cas.programs.program import print_line
+from spark_cas.spark.supported import NEWEST, OLDEST, SUPPORTED, number_of
 
+_PACKAGES = ("pyspark", "confluent-kafka", "obstore", "pyarrow", "kafka-python")
+_PLATFORMS = {"DATABRICKS_RUNTIME_VERSION": "Databricks", "EMR_RELEASE_LABEL": "EMR", "GLUE_VERSION": "Glue"}
+"""The environment variables in which platforms name their version."""
 _STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: ""}
 _CODES = {Severity.ERROR: ExitCode.ERROR, Severity.WARNING: ExitCode.WARNING, Severity.INFO: ExitCode.COMPLETE}
 
@@ -41,7 +49,7 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
         if arguments.abort:
             _abort(log, arguments)
             return ExitCode.COMPLETE
-        accelerated = accelerators(log.accelerators())
+        accelerated = {**log.accelerators(), "quick_ack": hasattr(socket, "TCP_QUICKACK")}
         findings = [*examine(log, clock.now_ms()), *environment_findings(accelerated)]
     findings = [_with_address(each, arguments) for each in findings]
     code = max((_CODES[each.severity] for each in findings), default=ExitCode.COMPLETE)
@@ -123,3 +131,45 @@ def _print(topic: str, findings: Sequence[Finding]) -> None:
     severities = [each.severity for each in findings]
     counts = ", ".join(f"{severities.count(each)} {each}" for each in reversed([*Severity]))
     print_line(console, counts if findings else "no problem found")
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of the package, Python, Spark, the client libraries and the platform.
+
+    None if a package is not installed.
+    """
+    named = [f"{name} {os.environ[key]}" for key, name in _PLATFORMS.items() if os.environ.get(key)]
+    return {
+        "spark-cas": __version__,
+        "python": platform.python_version(),
+        **{name: _version(name) for name in _PACKAGES},
+        "platform": ", ".join([*named, f"{platform.system()} {platform.machine()}"]),
+    }
+
+
+def environment_findings(accelerated: Mapping[str, bool]) -> Iterator[Finding]:
+    """Yield findings on the versions and the accelerators."""
+    spark = _version("pyspark")
+    if spark is not None and not OLDEST <= number_of(spark) <= NEWEST:
+        yield Finding(
+            Problem.UNSUPPORTED_VERSION,
+            Severity.WARNING,
+            "pyspark",
+            f"pyspark {spark} is not supported: no test runs on it. Supported is pyspark {SUPPORTED}",
+            "pip install 'spark-cas[spark]'",
+        )
+    for name, used in accelerated.items():
+        if not used:
+            yield Finding(
+                Problem.ACCELERATOR_UNUSED,
+                Severity.INFO,
+                f"accelerator {name}",
+                f"this process cannot use the accelerator {name}. Writes take longer, and are correct",
+            )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

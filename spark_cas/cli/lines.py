@@ -20,6 +20,9 @@ _COLUMNS = ("key", "value", "timestamp", "headers")
 _UNREADABLE = "<unreadable headers>"
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029]")
 """Control characters and line separators that JSON does not escape."""
+_KCAT_PART = re.compile(r"%(.?)|\\(x[0-9a-fA-F]{2}|.)|([^%\\]+)|\\$", re.DOTALL)
+_KCAT_ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
+_NULL = b"NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +42,13 @@ RecordText = Callable[[Record], str | bytes]
 """Type of functions that format a record: as a line of text without its end, or as bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """The key and the headers of the records to show."""
-
-    key: bytes | None = None
-    """None selects all records, also those without a key."""
-    headers: tuple[tuple[str, bytes], ...] = ()
-    """A record needs all of these headers."""
-
-    def include(self, record: Record) -> bool:
-        """Return whether a record has these headers."""
-        return not self.headers or {*self.headers} <= {*(record.headers or ())}
-
-
 def records_in(
-    log: Log, partition: int, offsets: OffsetRange, conditions: Conditions = Conditions()
+    log: Log, partition: int, offsets: OffsetRange, key: bytes | None, headers: frozenset[tuple[str, bytes]]
 ) -> Iterator[Record]:
-    """Yield the records of a range that meet conditions. If the headers of a record cannot be read, they are None."""
-    return filter(conditions.include, _records_with_key(log, partition, offsets, conditions.key))
+    """Yield the records of a range that have a key, unless it is None, and all of these headers.
 
-
-def _records_with_key(log: Log, partition: int, offsets: OffsetRange, key: bytes | None) -> Iterator[Record]:
+    If the headers of a record cannot be read, they are None.
+    """
     for base_offset, every in read_leniently(log, partition, offsets, _COLUMNS):
         positions, batch = np.arange(every.num_rows), every
         if key is not None:
@@ -71,10 +59,11 @@ def _records_with_key(log: Log, partition: int, offsets: OffsetRange, key: bytes
         times = batch.column("timestamp").cast(pa.int64()).to_pylist()
         rows = batch.drop_columns(["timestamp"]).to_pylist()
         for at, time_ms, row in zip(positions.tolist(), times, rows, strict=True):
-            headers = None
+            own = None
             if "headers" in row:
-                headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
-            yield Record(partition, base_offset + at, time_ms, row["key"], row["value"], headers)
+                own = tuple((each["key"], each["value"]) for each in row["headers"] or ())
+            if not headers or headers <= {*(own or ())}:
+                yield Record(partition, base_offset + at, time_ms, row["key"], row["value"], own)
 
 
 def as_columns(record: Record) -> str:
@@ -125,3 +114,61 @@ def json_of(value: bytes | None) -> str | dict[str, str] | None:
         return value.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(value).decode()}
+
+
+def parse_format(text: str, topic: str) -> Callable[[Record], bytes]:
+    """Return a function that formats a record as kcat does, without a line break at the end.
+
+    Args:
+        text: The format string.
+        topic: The name of the log, for ``%t``.
+
+    Raises:
+        ValueError: The text has an unknown format or escape. The message lists the known formats.
+    """
+    fields = _fields_of(topic)
+    parts: list[Callable[[Record], bytes]] = []
+    for match in _KCAT_PART.finditer(text):
+        name, escape, literal = match.groups()
+        if name == "%":
+            parts.append(_constant(b"%"))
+        elif name is not None:
+            if name not in fields:
+                raise ValueError(f"a format with {', '.join(f'%{each}' for each in fields)} and %%")
+            parts.append(fields[name])
+        elif literal is not None:
+            parts.append(_constant(literal.encode("utf-8", "surrogateescape")))
+        elif escape in _KCAT_ESCAPES:
+            parts.append(_constant(_KCAT_ESCAPES[escape]))
+        elif escape is not None and len(escape) > 1:
+            parts.append(_constant(bytes.fromhex(escape[1:])))
+        else:
+            raise ValueError(r"a format whose escapes are \n, \r, \t, \0, \xNN and \\")
+    return lambda record: b"".join(part(record) for part in parts)
+
+
+def _constant(value: bytes) -> Callable[[Record], bytes]:
+    return lambda _: value
+
+
+def _fields_of(topic: str) -> dict[str, Callable[[Record], bytes]]:
+    return {
+        "t": _constant(topic.encode()),
+        "p": lambda record: b"%d" % record.partition,
+        "o": lambda record: b"%d" % record.offset,
+        "k": lambda record: record.key or b"",
+        "K": lambda record: b"%d" % _size(record.key),
+        "s": lambda record: record.value or b"",
+        "S": lambda record: b"%d" % _size(record.value),
+        "T": lambda record: b"%d" % (-1 if record.timestamp_ms is None else record.timestamp_ms),
+        "h": _headers,
+    }
+
+
+def _size(value: bytes | None) -> int:
+    return -1 if value is None else len(value)
+
+
+def _headers(record: Record) -> bytes:
+    entries = record.headers or ()
+    return b",".join(name.encode() + b"=" + (_NULL if value is None else value) for name, value in entries)

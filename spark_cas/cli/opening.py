@@ -8,18 +8,13 @@ from spark_cas.core.errors import LogError, OptionError
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, is_named, open_log
-from spark_cas.options.contradictions import LIMITS_OF_READS
-from spark_cas.options.option import EVERYWHERE, duration_ms
-from spark_cas.options.parse import parse_read
+from spark_cas.options.parse import LIMITS_OF_READS, parse_read
 from spark_cas.options.request import ReadRequest
-from spark_cas.options.table import BY_KEY
+from spark_cas.options.table import BY_KEY, EVERYWHERE, duration_ms
 from spark_cas.programs.arguments import checked_options, log_address
 from spark_cas.programs.errors import UsageError
 
-STARTS = (
-    *(each for each in LIMITS_OF_READS if each.startswith("starting")),
-    "startingOffsetsByTimestampStrategy",
-)
+STARTS = (*(each for each in LIMITS_OF_READS if each.startswith("starting")), "startingOffsetsByTimestampStrategy")
 """The options that ``--since`` replaces."""
 RANGE_OPTIONS = (*LIMITS_OF_READS, "startingOffsetsByTimestampStrategy", "failOnDataLoss")
 """The options of a read that select its records. `read` applies them."""

@@ -1,27 +1,32 @@
 """`read`, `tail`: show the records of a log."""
 
 import argparse
+import base64
 import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import date
+from datetime import time as time_of_day
 from functools import partial
 from io import TextIOWrapper
 from itertools import islice
+from math import isfinite
 
-from spark_cas.cli.kcat_format import parse_format
-from spark_cas.cli.lines import Conditions, Record, RecordText, as_columns, as_json, records_in
+from spark_cas.cli.lines import Record, RecordText, as_columns, as_json, json_line, one_line, parse_format, records_in
 from spark_cas.cli.opening import naming, opened, read_options
-from spark_cas.cli.value_format import decoder_of
-from spark_cas.core.errors import TruncatedError
+from spark_cas.core.errors import TruncatedError, UnreadableRecordError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import open_log
-from spark_cas.options.read_range import ReadRange
-from spark_cas.options.topic_partitions import TopicPartition
+from spark_cas.options.read_range import TopicPartition
+from spark_cas.programs.arguments import registry_settings
 from spark_cas.programs.errors import UsageError
+from spark_cas.programs.input.json_documents import compact, parse_line
+
+_Decode = Callable[[Record], Record]
 
 _POLL_SECONDS = 0.5
 _WIDER = 4
@@ -39,60 +44,61 @@ def read(arguments: argparse.Namespace) -> None:
     options = read_options(arguments, ranged=ranged)
     spec = options.selection.only()
     with naming(spec), open_log(spec) as log:
-        output = _Output.of(arguments, log)
+        output = _Output(arguments, log)
         partitions = tuple(_partitions(log, arguments.partition))
         bounds = dict(zip(partitions, log.bounds_of(partitions, waiting=True), strict=True))
         if ranged:
-            ranges = _resolved(log, bounds, options.range)
+            requested = options.range.resolve(
+                {TopicPartition(log.topic, each): at for each, at in bounds.items()},
+                lambda at, timestamp_ms: log.offset_since(at.partition, timestamp_ms),
+            )
+            ranges = {at.partition: offsets for at, offsets in requested.items()}
         else:
             ranges = {each: _between(each, at, base, end) for each, at in bounds.items()}
-        records = (record for each, offsets in ranges.items() for record in output.records(log, each, offsets))
+        records = (record for each, offsets in ranges.items() for record in output.records(each, offsets))
         output.show(islice(records, arguments.limit))
 
 
 def tail(arguments: argparse.Namespace) -> None:
     """Show the newest records of each partition."""
     with opened(arguments) as log:
-        output = _Output.of(arguments, log)
+        output = _Output(arguments, log)
         log_id = log.layout().log_id
         ends: dict[int, int] = {}
         partitions = tuple(_partitions(log, arguments.partition))
         for each, bounds in zip(partitions, log.bounds_of(partitions, waiting=True), strict=True):
-            output.show(_newest(log, each, bounds, arguments.count, output))
+            output.show(_newest(each, bounds, arguments.count, output))
             ends[each] = bounds.end_offset
         while arguments.follow:
             time.sleep(_POLL_SECONDS)
             _show_more(log, log_id, arguments.partition, ends, output)
 
 
-@dataclass(frozen=True, slots=True)
 class _Output:
     """The records to show, and their format."""
 
-    conditions: Conditions
-    as_text: RecordText
-    decode: Callable[[Record], Record] | None
-    """Replace the value of a record by its JSON; None shows the bytes."""
-
-    @classmethod
-    def of(cls, arguments: argparse.Namespace, log: Backend) -> "_Output":
+    def __init__(self, arguments: argparse.Namespace, log: Backend) -> None:
         """Parse the arguments. Raises UsageError."""
+        self._log = log
         # An argument that is not UTF-8 keeps its bytes.
-        key = None if arguments.key is None else os.fsencode(arguments.key)
-        headers = tuple((name, os.fsencode(value)) for name, value in arguments.headers)
-        return cls(Conditions(key, headers), _format_of(arguments, log), decoder_of(arguments))
+        self._key = None if arguments.key is None else os.fsencode(arguments.key)
+        self._headers = frozenset((name, os.fsencode(value)) for name, value in arguments.headers)
+        self._as_text = _format_of(arguments, log)
+        self._decode = _decoder_of(arguments)
 
-    def records(self, log: Backend, partition: int, offsets: OffsetRange) -> Iterator[Record]:
-        records = records_in(log, partition, offsets, self.conditions)
-        return records if self.decode is None else map(self.decode, records)
+    def records(self, partition: int, offsets: OffsetRange) -> Iterator[Record]:
+        records = records_in(self._log, partition, offsets, self._key, self._headers)
+        return records if self._decode is None else map(self._decode, records)
 
     def show(self, records: Iterable[Record]) -> None:
         for record in records:
-            text = self.as_text(record)
+            text = self._as_text(record)
             if isinstance(text, str):
                 print(text)
+            elif isinstance(sys.stdout, TextIOWrapper):
+                sys.stdout.buffer.write(text)  # unchanged, as kcat does
             else:
-                _write(text)
+                sys.stdout.write(text.decode("utf-8", "backslashreplace"))
         sys.stdout.flush()
 
 
@@ -107,14 +113,6 @@ def _format_of(arguments: argparse.Namespace, log: Backend) -> RecordText:
         raise UsageError(f"--format: expected {expected}") from None
 
 
-def _write(data: bytes) -> None:
-    """Write bytes unchanged, as kcat does."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.buffer.write(data)
-    else:
-        sys.stdout.write(data.decode("utf-8", "backslashreplace"))
-
-
 def _partitions(log: Backend, partition: int | None) -> Iterable[int]:
     layout = log.layout()
     if partition is None:
@@ -124,15 +122,6 @@ def _partitions(log: Backend, partition: int | None) -> Iterable[int]:
     except ValueError as error:
         raise UsageError(f"--partition: {error}") from None
     return (partition,)
-
-
-def _resolved(log: Backend, bounds: Mapping[int, Bounds], requested: ReadRange) -> dict[int, OffsetRange]:
-    """Return the offsets to read of each partition. Raises OptionError, TrimmedError as `ReadRange.resolve`."""
-    ranges = requested.resolve(
-        {TopicPartition(log.topic, each): at for each, at in bounds.items()},
-        lambda at, timestamp_ms: log.offset_since(at.partition, timestamp_ms),
-    )
-    return {at.partition: offsets for at, offsets in ranges.items()}
 
 
 def _between(partition: int, bounds: Bounds, base: int | None, end: int | None) -> OffsetRange:
@@ -153,13 +142,13 @@ def _between(partition: int, bounds: Bounds, base: int | None, end: int | None) 
     return OffsetRange(first, last)
 
 
-def _newest(log: Backend, partition: int, bounds: Bounds, count: int, output: _Output) -> Iterable[Record]:
+def _newest(partition: int, bounds: Bounds, count: int, output: _Output) -> Iterable[Record]:
     """Return the last records of a partition, in order."""
     width = count
     while True:
         base = max(bounds.start_offset, bounds.end_offset - width)
         offsets = OffsetRange(base, bounds.end_offset)
-        records = deque(output.records(log, partition, offsets), maxlen=count)
+        records = deque(output.records(partition, offsets), maxlen=count)
         if len(records) == count or base == bounds.start_offset:
             return records
         width *= _WIDER
@@ -186,5 +175,70 @@ def _show_more(log: Backend, log_id: str, partition: int | None, ends: dict[int,
             print(f"partition {each}: {trimmed}", file=sys.stderr, flush=True)
         base = max(shown_end, bounds.start_offset)
         if base < bounds.end_offset:
-            output.show(output.records(log, each, OffsetRange(base, bounds.end_offset)))
+            output.show(output.records(each, OffsetRange(base, bounds.end_offset)))
         ends[each] = bounds.end_offset
+
+
+def _decoder_of(arguments: argparse.Namespace) -> _Decode | None:
+    """Return a function that replaces the value of a record by its JSON; None for text.
+
+    The function raises UnreadableRecordError, with the position of the record, if the value has another format. For
+    Avro, both also raise the errors of a schema registry.
+
+    Raises:
+        UsageError: The arguments contradict each other.
+    """
+    settings = registry_settings(arguments, uses_avro=arguments.value_format == "avro")
+    if arguments.value_format == "text":
+        return None
+    json_of_value = _avro_decoder(dict(settings)) if arguments.value_format == "avro" else _parsed_json
+
+    def decode(record: Record) -> Record:
+        if record.value is None:
+            return record
+        return replace(record, value=json_of_value(record, record.value).encode())
+
+    return decode
+
+
+def _avro_decoder(settings: dict[str, str]) -> Callable[[Record, bytes], str]:
+    from spark_cas.core.errors import ConditionalLogError
+    from spark_cas.log.schema_registry import SchemaRegistry, at_place
+
+    registry = SchemaRegistry(settings)
+
+    def decode(record: Record, value: bytes) -> str:
+        try:
+            return json_line(_plain(registry.decode(value, record.headers or ())))
+        except ConditionalLogError as error:
+            raise at_place(error, record.partition, record.offset) from error
+
+    return decode
+
+
+def _plain(value: object) -> object:
+    """Return an Avro value as JSON can have it: bytes in base64, times in ISO 8601, NaN and others as text."""
+    match value:
+        case dict():
+            return {name: _plain(each) for name, each in value.items()}
+        case list():
+            return [_plain(each) for each in value]
+        case bytes():
+            return base64.b64encode(value).decode()
+        case date() | time_of_day():
+            return value.isoformat()
+        case None | str() | int():
+            return value
+    return value if isinstance(value, float) and isfinite(value) else str(value)
+
+
+def _parsed_json(record: Record, value: bytes) -> str:
+    try:
+        return one_line(compact(parse_line(value.decode().strip())))
+    except ValueError as error:
+        raise UnreadableRecordError(
+            f"partition {record.partition}, offset {record.offset}: the value is not JSON. Read it with "
+            f"--value-format text, or start after the record.",
+            partition=record.partition,
+            offset=record.offset,
+        ) from error

@@ -54,12 +54,7 @@ class Lineage:
             self._client = None
 
     def end(
-        self,
-        state: str,
-        *,
-        error: str | None = None,
-        rows: int | None = None,
-        files: Sequence[InputFile] = (),
+        self, state: str, *, error: str | None = None, rows: int | None = None, files: Sequence[InputFile] = ()
     ) -> None:
         """Send the last event, if `start` sent one.
 
@@ -70,7 +65,7 @@ class Lineage:
             files: The input.
         """
         if self._client is not None:
-            self._try(lambda: self._end(state, error, rows, files, None))
+            self._try(lambda: self._emit(state, None, error, rows, files))
 
     def send_both(self, state: str, times_ms: tuple[int, int], *, error: str, rows: int) -> bool:
         """Send START and the last event of a run that has ended. Return False if that failed.
@@ -87,7 +82,7 @@ class Lineage:
         def send() -> None:
             self._start(times_ms[0])
             if self._client is not None:
-                self._end(state, error, rows, (), times_ms[1])
+                self._emit(state, times_ms[1], error, rows)
 
         return self._try(send, 4 * timing.current().best_effort)
 
@@ -96,45 +91,41 @@ class Lineage:
         if self._client is not None:
             self._emit("START", at_ms)
 
-    def _end(
-        self, state: str, error: str | None, rows: int | None, files: Sequence[InputFile], at_ms: int | None
-    ) -> None:
-        from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
-        from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
-
-        run, output = {}, {}
-        if error:
-            run["errorMessage"] = ErrorMessageRunFacet(error, "PYTHON", producer=_PRODUCER)
-        if rows is not None:
-            output["outputStatistics"] = OutputStatisticsOutputDatasetFacet(rowCount=rows, producer=_PRODUCER)
-        self._emit(state, at_ms, _datasets(files), run, output)
-        self._client.close(timing.current().longest_request)
-
     def _emit(
         self,
         state: str,
         at_ms: int | None,
-        inputs: Iterable[tuple[str, str]] = (),
-        run_facets: dict[str, Any] | None = None,
-        output_facets: dict[str, Any] | None = None,
+        error: str | None = None,
+        rows: int | None = None,
+        files: Sequence[InputFile] = (),
     ) -> None:
+        """Send an event, and close the client after the last one."""
         from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+        from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
         from openlineage.client.generated.job_type_job import JobTypeJobFacet
+        from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
 
+        run: dict[str, Any] = {}
+        output: dict[str, Any] = {}
+        if error:
+            run["errorMessage"] = ErrorMessageRunFacet(error, "PYTHON", producer=_PRODUCER)
+        if rows is not None:
+            output["outputStatistics"] = OutputStatisticsOutputDatasetFacet(rowCount=rows, producer=_PRODUCER)
         kind = JobTypeJobFacet(self._processing, "SPARK_CAS", producer=_PRODUCER)
         namespace = os.environ.get("OPENLINEAGE_NAMESPACE", "default")
         at = datetime.now(UTC) if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
-        outputs = [OutputDataset(*dataset_of(self._log), outputFacets=output_facets)] if self._log else []
         event = RunEvent(
             eventType=RunState[state],
             eventTime=at.isoformat(timespec="milliseconds"),
             producer=_PRODUCER,
-            run=Run(self._run, facets=run_facets),
+            run=Run(self._run, facets=run),
             job=Job(namespace, self._job, facets={"jobType": kind}),
-            inputs=[InputDataset(*each) for each in inputs],
-            outputs=outputs,
+            inputs=[InputDataset(*each) for each in _datasets(files)],
+            outputs=[OutputDataset(*dataset_of(self._log), outputFacets=output)] if self._log else [],
         )
         self._client.emit(event)
+        if state != "START":
+            self._client.close(timing.current().longest_request)
 
     def _try(self, send: Callable[[], None], seconds: float | None = None) -> bool:
         try:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from spark_cas.log import timing
 from spark_cas.log.deadline import Wait, call_within
-from spark_cas.options.option import METRICS_FILE, OTEL
+from spark_cas.options.table import METRICS_FILE, OTEL
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
@@ -74,7 +74,7 @@ def publish(target: str, measurements: Sequence[Measurement]) -> None:
     """Publish measurements to a target. This never raises an error. The first one is logged as a warning.
 
     Args:
-        target: The target, as `spark_cas.options.option.metrics_target` returns it.
+        target: The target, as `spark_cas.options.table.metrics_target` returns it.
         measurements: The measurements. A Pushgateway groups them by the labels that all of them share.
     """
     if time.monotonic() < _failed.get(target, -math.inf):
@@ -145,13 +145,14 @@ def _locked(file: Path) -> Iterator[None]:
 
 
 def _push(url: str, measurements: Sequence[Measurement]) -> None:
-    """Update the metrics of a group in a Pushgateway."""
+    """Update the metrics of a group in a Pushgateway. Its labels are those that all measurements share."""
     from urllib.request import urlopen
 
     from prometheus_client import pushadd_to_gateway
     from prometheus_client.parser import text_string_to_metric_families
 
-    group = _shared_labels(measurements)
+    own_labels = (each.labels.items() for each in measurements)
+    group = dict(sorted(set(measurements[0].labels.items()).intersection(*own_labels)))
     with urlopen(f"{url.rstrip('/')}/metrics", timeout=_seconds()) as response:  # noqa: S310 - the option has checked the scheme
         existing = list(text_string_to_metric_families(response.read().decode()))
     own = {_prometheus_name(each.name) for each in measurements}
@@ -168,11 +169,6 @@ def _push(url: str, measurements: Sequence[Measurement]) -> None:
 
 def _prometheus_name(name: str) -> str:
     return f"spark_cas_{name.replace('.', '_')}"
-
-
-def _shared_labels(measurements: Sequence[Measurement]) -> dict[str, str]:
-    shared = set(measurements[0].labels.items()).intersection(*(each.labels.items() for each in measurements))
-    return dict(sorted(shared))
 
 
 class _Families:

@@ -1,23 +1,35 @@
 """The options of a read, a write or `route`: checked names, parsed values, and the defaults of the log."""
 
 import json
+import os
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.unused import holds_instead, log_ignored
-from spark_cas.log.open import AnySpec, with_settings
-from spark_cas.options.addressing import NO_ADDRESS, Named, selection_of
-from spark_cas.options.defaults_file import per_log_defaults
-from spark_cas.options.kafka_connector import unused_by
-from spark_cas.options.option import Scope
-from spark_cas.options.option_names import KAFKA, check_defaults, check_name, fits, has_no_effect, is_for, settings_of
-from spark_cas.options.selection import Selection
-from spark_cas.options.store_settings import PREFIX as STORE
-from spark_cas.options.table import BY_KEY, SERVERS
+from spark_cas.log.open import AnySpec, parse_address, with_settings
+from spark_cas.options.option_names import (
+    KAFKA,
+    STORE,
+    check_defaults,
+    check_name,
+    fits,
+    has_no_effect,
+    is_for,
+    settings_of,
+    unused_by,
+)
+from spark_cas.options.request import NO_ADDRESS, Selection, selection_of
+from spark_cas.options.table import BY_KEY, SERVERS, Scope
+
+VARIABLE = "SPARK_CAS_CONF"
+"""The environment variable with the path of the file of per-log defaults."""
 
 _T = TypeVar("_T")
+_Table = dict[str, str]
 
 # CREATE TABLE adds `location`, `owner`, `provider`, each option again as `option.<name>`, and paths.
 _FROM_CATALOG = frozenset({"location", "owner", "provider"})
@@ -38,7 +50,12 @@ class OptionValues:
     """
 
     def __init__(self, options: Mapping[str, str], *scopes: Scope) -> None:
-        values = {key.lower(): value for key, value in options.items() if not _is_catalogs(key.lower())}
+        values = {key.lower(): value for key, value in options.items()}
+        values = {
+            key: value
+            for key, value in values.items()
+            if key not in _FROM_CATALOG and not key.startswith(_FROM_CATALOG_PREFIXES)
+        }
         unused = unused_by(*scopes)
         self._unused = {key: unused[key] for key in values if key in unused}
         # One dict of options serves reads and writes.
@@ -48,17 +65,16 @@ class OptionValues:
         _take_only_path(self.explicit)
         for key in self.explicit:
             check_name(key, *scopes)
-        named = Named(
+        selection = selection_of(
+            self.get("path", str),
+            self.get(SERVERS, str),
             topic=self.get("topic", str),
             subscribe=self.get("subscribe", tuple),
-            subscribe_pattern=self.get("subscribePattern", str),
+            pattern=self.get("subscribePattern", str),
             assign=self.get("assign", tuple),
         )
-        selection = selection_of(self.get("path", str), self.get(SERVERS, str), named)
         one = selection.spec if selection is not None and len(selection.topics) == 1 else None
-        defaults, tables = per_log_defaults(self.get("conf", str), one)
-        for table in tables:
-            check_defaults(table)
+        defaults = _per_log_defaults(self.get("conf", str), one)
         if selection is not None:
             _refuse_misfits(self.explicit, on_kafka=selection.spec.has_brokers)
         self.merged = {**{key: defaults[key] for key in defaults if is_for(key, *scopes)}, **self.explicit}
@@ -132,10 +148,6 @@ class OptionValues:
         )
 
 
-def _is_catalogs(key: str) -> bool:
-    return key in _FROM_CATALOG or key.startswith(_FROM_CATALOG_PREFIXES)
-
-
 def _take_only_path(options: dict[str, str]) -> None:
     """Replace ``paths``, the JSON list of ``load([...])``, with ``path``; raise OptionError for several paths."""
     paths = options.pop("paths", None)
@@ -154,3 +166,63 @@ def _refuse_misfits(explicit: Mapping[str, str], *, on_kafka: bool) -> None:
         if not fits(key, on_kafka=on_kafka):
             name = BY_KEY[key].name if key in BY_KEY else key
             raise OptionError(f"option {name} is for {kind}, and this log is {other}. Leave it out.")
+
+
+def _per_log_defaults(conf: str | None, spec: AnySpec | None) -> _Table:
+    """Return the defaults of a log from a TOML file, only ``[defaults]`` without a log; raise OptionError if invalid.
+
+    A table named as the log's address overrides one named as the log, and both override ``[defaults]``. Names are in
+    lower case, and values are text.
+    """
+    file = conf or os.environ.get(VARIABLE)
+    if not file:
+        return {}
+    general, logs = _tables(Path(file).expanduser())
+    for table in (general, *logs.values()):
+        check_defaults(table)
+    result = dict(general)
+    if spec is not None:
+        result |= logs.get(spec.topic, {})
+        for name, table in logs.items():
+            if _is_address(name, spec):
+                result |= table
+    return result
+
+
+def _tables(file: Path) -> tuple[_Table, dict[str, _Table]]:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise OptionError(
+            f"the file of per-log defaults, which the option conf or the environment variable {VARIABLE} names, "
+            f"does not exist on the driver, cannot be read, or is not TOML. Correct its path, rights or content."
+        ) from None
+    defaults, logs = document.pop("defaults", {}), document.pop("logs", {})
+    tables = isinstance(logs, dict) and all(isinstance(each, dict) for each in (defaults, *logs.values()))
+    if document or not tables:
+        raise OptionError(
+            'the file of per-log defaults may contain only the tables [defaults] and [logs."<name>"]. Move all other '
+            "settings into these tables."
+        )
+    return _flat(defaults), {name: _flat(table) for name, table in logs.items()}
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> _Table:
+    """Flatten nested tables: TOML parses ``store.aws_region = "x"`` as a table within a table."""
+    flat: _Table = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name.lower()}.")
+        else:
+            flat[prefix + name.lower()] = str(value)
+    return flat
+
+
+def _is_address(name: str, spec: AnySpec) -> bool:
+    # A name without a slash is the log's name, not a directory below the driver's working directory.
+    if "/" not in name:
+        return False
+    try:
+        return parse_address(name).url == spec.url
+    except OptionError:
+        return False

@@ -1,5 +1,9 @@
-"""Parse Spark's options, which are text with case-insensitive names, to a typed request."""
+"""Parse Spark's options, which are text with case-insensitive names, to a typed request.
 
+It rejects options that contradict each other or the kind of the write.
+"""
+
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
@@ -10,23 +14,30 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.partitioner import Partitioner, known_partitioner
-from spark_cas.options.contradictions import refuse_for_views, refuse_of_loads, refuse_of_plans, warn_of_deprecated
-from spark_cas.options.option import (
+from spark_cas.options.option_names import is_for
+from spark_cas.options.option_values import OptionValues
+from spark_cas.options.read_range import EARLIEST, LATEST, Numbers, ReadLimit, ReadRange, Splitting, TriggerLimits
+from spark_cas.options.request import LOCK_WAIT_TIMEOUT_MS, ReadRequest, StreamRequest, WriteRequest
+from spark_cas.options.table import (
     ATOMIC_LOAD,
     ATOMIC_PARTITION,
+    BY_KEY,
+    DEPRECATED_IDEMPOTENCE,
     ISOLATION_LOAD,
     READING,
     VIEWS_OF_RECORDS,
     Scope,
 )
-from spark_cas.options.option_names import is_for
-from spark_cas.options.option_values import OptionValues
-from spark_cas.options.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
-from spark_cas.options.read_tasks import Splitting
-from spark_cas.options.request import LOCK_WAIT_TIMEOUT_MS, ReadRequest, StreamRequest, WriteRequest
-from spark_cas.options.table import BY_KEY
-from spark_cas.options.topic_partitions import Numbers
-from spark_cas.options.trigger_limits import TriggerLimits
+
+LIMITS_OF_READS = (
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+)
+"""The options that name the first or last record of a read."""
 
 
 def check_read(options: Mapping[str, str]) -> tuple[str, bool]:
@@ -41,7 +52,11 @@ def parse_read(options: Mapping[str, str]) -> ReadRequest:
     values.log_unused()
     view = values.need("view", str)
     if view not in VIEWS_OF_RECORDS:
-        refuse_for_views(values)
+        for name in ("assign", "logId", *LIMITS_OF_READS):
+            if name.lower() in values.explicit:
+                raise OptionError(
+                    f"option {name} is for view=records and view=newest. Other views show the whole log. Remove it."
+                )
     ending = _limit(values, "ending", LATEST, or_latest=True)
     selection, log_id = values.need_selection(), values.get("logId", str)
     if log_id is not None:
@@ -108,7 +123,7 @@ def _parsed_write(options: Mapping[str, str]) -> tuple[WriteRequest, OptionValue
         raise OptionError("option orderBy is for streams. Sort a load with spark_cas.route(df, ..., order_by=[...]).")
     if not in_batch:
         values.log_unused()
-        refuse_of_plans(values)
+        _refuse_of_plans(values)
     return _checked_write(values, stream=in_batch), values
 
 
@@ -154,8 +169,14 @@ def _without_query_options(options: Mapping[str, str]) -> dict[str, str]:
 
 def _checked_write(values: OptionValues, *, stream: bool) -> WriteRequest:
     if stream:
-        refuse_of_loads(values)
-    warn_of_deprecated(values)
+        _refuse_of_loads(values)
+    word = values.merged.get("idempotence", "").strip().lower()
+    if word in DEPRECATED_IDEMPOTENCE:
+        warnings.warn(
+            f"option idempotence: {word} is deprecated (KIP-192). Use {DEPRECATED_IDEMPOTENCE[word]} instead.",
+            FutureWarning,
+            stacklevel=3,
+        )
     return _write_request(values, stream=stream)
 
 
@@ -235,3 +256,40 @@ def _expected_offsets(values: OptionValues, *, stream: bool) -> ExpectedOffsets:
             "defaults. Remove expectedOffsets, or set checkExpectedOffsets=true."
         )
     return none
+
+
+_OF_LOADS = {
+    "compare": "a micro-batch cannot have conditions on keys",
+    "roundOf": "append_if_unchanged does not accept a stream",
+    "lockWaitTimeout": "a stream does not wait for a load; with atomic=load it waits up to an hour",
+    "report": "a stream is never complete. view=progress shows its progress",
+}
+_WITH_PLAN = {"job": "a rerun could not find the rows of the job", "roundOf": "its rows have conditions on keys"}
+
+
+def _refuse_of_loads(values: OptionValues) -> None:
+    """Raise OptionError for an option of loads in a streaming write."""
+    for name, why in _OF_LOADS.items():
+        if name.lower() in values.explicit:
+            raise OptionError(f"option {name} is for loads: {why}. Remove it.")
+    if "atomic" in values.explicit and values.need("atomic", str) == ATOMIC_PARTITION:
+        raise OptionError(
+            "option atomic of a stream must be load, for atomic micro-batches, or absent. Without it, the rows of a "
+            "micro-batch in a partition are one chunk, unless orderBy allows several."
+        )
+    if "idempotence" in values.explicit and values.need("idempotence", str) != REQUIRED:
+        raise OptionError(
+            f"option idempotence of a stream must be {REQUIRED}. Spark replays batches after a failure, and without "
+            f"a ledger each replay would append its rows again. Remove it, or write in foreachBatch without batchId."
+        )
+
+
+def _refuse_of_plans(values: OptionValues) -> None:
+    """Raise OptionError for an option that needs a plan if ``idempotence`` is ``off``."""
+    if values.need("idempotence", str) == OFF:
+        for name, why in _WITH_PLAN.items():
+            if name.lower() in values.explicit:
+                raise OptionError(
+                    f"option {name} needs idempotence, which an option or the log's defaults set to off: {why}. "
+                    f"Remove option {name}, or set idempotence={REQUIRED}."
+                )

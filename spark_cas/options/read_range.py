@@ -1,19 +1,74 @@
-"""Resolve the offsets of a read: the requested range against the start and end of each partition."""
+"""The offsets of a read: the requested range within the bounds of each partition, and its tasks and micro-batches."""
 
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeVar
 
 from spark_cas.core.errors import OptionError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.options.topic_partitions import Numbers, TopicPartition, listing, parse_numbers
 
 EARLIEST = -2
 LATEST = -1
 
+Place = TypeVar("Place")
+
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition of one of the logs that a read selects."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} of topic {self.topic}"
+
+
+Numbers = tuple[tuple[TopicPartition, int], ...]
+"""A number for each of several partitions, sorted."""
+
+Ranges = Mapping[TopicPartition, OffsetRange]
+Task = tuple[tuple[TopicPartition, OffsetRange], ...]
+"""Ranges of one topic, at least one, that a task reads in sequence."""
+
+_ALONE = 32
+"""Up to this many ranges, each range has its own task, as in Spark's own source. More ranges never use fewer
+tasks."""
+_SHARED_OFFSETS = 10_000
+"""A number of records of a few hundred bytes that a task reads faster than it starts."""
 
 Since = Callable[[TopicPartition, int], int | None]
 """Returns the offset of a partition's first record at or after a time: `Backend.offset_since`."""
+
+
+def parse_assigned(text: str) -> tuple[TopicPartition, ...]:
+    """Parse ``{"flights": [0, 1]}``; raise ValueError with the expected form."""
+    expected = 'JSON that names topics and their partitions, each once, such as {"flights": [0, 1]}'
+    try:
+        named = [(topic, each) for topic, partitions in _object(text) for each in _array(partitions)]
+    except ValueError:
+        raise ValueError(expected) from None
+    if not named or len(set(named)) < len(named):
+        raise ValueError(expected)
+    return tuple(sorted(TopicPartition(*each) for each in named))
+
+
+def listing(partitions: Iterable[TopicPartition]) -> str:
+    """Return partitions as text: topic flights (0 to 3), topic delays (0, 2)."""
+    by_topic = groupby(sorted(partitions), key=lambda at: at.topic)
+    return ", ".join(f"topic {topic} ({_numbers([at.partition for at in group])})" for topic, group in by_topic)
+
+
+def _numbers(partitions: list[int]) -> str:
+    if len(partitions) > 1 and partitions == [*range(partitions[0], partitions[-1] + 1)]:
+        return f"{partitions[0]} to {partitions[-1]}"
+    return ", ".join(map(str, partitions))
 
 
 def parse_offsets(text: str) -> int | Numbers:
@@ -21,24 +76,58 @@ def parse_offsets(text: str) -> int | Numbers:
     word = _WORDS.get(text.strip().lower())
     if word is not None:
         return word
-    try:
-        return parse_numbers(text, EARLIEST)
-    except ValueError:
-        raise ValueError(
-            'earliest, latest, or JSON that names each partition once, such as {"flights": {"0": 23, "1": -1}}, '
-            "where -2 is the earliest and -1 the latest"
-        ) from None
+    return _parse_numbers(
+        text,
+        EARLIEST,
+        'earliest, latest, or JSON that names each partition once, such as {"flights": {"0": 23, "1": -1}}, where -2 '
+        "is the earliest and -1 the latest",
+    )
 
 
 def parse_times(text: str) -> Numbers:
     """Parse startingOffsetsByTimestamp or endingOffsetsByTimestamp; raise ValueError with the expected form."""
+    return _parse_numbers(
+        text,
+        0,
+        "JSON that names each partition once with milliseconds since 1970, such as "
+        '{"flights": {"0": 1767225600000, "1": 1767225600000}}',
+    )
+
+
+def _parse_numbers(text: str, least: int, expected: str) -> Numbers:
+    """Parse a number of at least ``least`` for each partition; raise ValueError with the expected form."""
     try:
-        return parse_numbers(text, 0)
+        named = [(topic, *each) for topic, numbers in _object(text) for each in _pairs(numbers)]
     except ValueError:
-        raise ValueError(
-            "JSON that names each partition once with milliseconds since 1970, such as "
-            '{"flights": {"0": 1767225600000, "1": 1767225600000}}'
-        ) from None
+        raise ValueError(expected) from None
+    result: dict[TopicPartition, int] = {}
+    for topic, partition, number in named:
+        if type(number) is not int or not least <= number < 2**63 or _PARTITION.fullmatch(partition) is None:
+            raise ValueError(expected)
+        result[TopicPartition(topic, int(partition))] = number
+    if not result or len(result) < len(named):
+        raise ValueError(expected)
+    return tuple(sorted(result.items()))
+
+
+def _object(text: str) -> tuple[tuple[str, object], ...]:
+    """Return the members of a JSON object, with nested objects as pairs to keep duplicate keys."""
+    try:
+        return _pairs(json.loads(text, object_pairs_hook=tuple))
+    except RecursionError:
+        raise ValueError from None
+
+
+def _array(read: object) -> list[int]:
+    if not isinstance(read, list) or not all(type(each) is int and 0 <= each < 2**31 for each in read):
+        raise ValueError
+    return read
+
+
+def _pairs(read: object) -> tuple[tuple[str, object], ...]:
+    if not isinstance(read, tuple):
+        raise ValueError  # noqa: TRY004 - the caller replaces it with the expected form
+    return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +247,90 @@ def kept(at: TopicPartition, wanted: OffsetRange, start_offset: int, *, fail_on_
 
 def _at_offset(_: TopicPartition, offset: int, bounds: Bounds, __: Since) -> int:
     return {EARLIEST: bounds.start_offset, LATEST: bounds.end_offset}.get(offset, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """The values of the options minPartitions and maxRecordsPerPartition."""
+
+    min_partitions: int | None = None
+    """The minimum number of tasks, if there are as many offsets."""
+    max_records: int | None = None
+    """The maximum number of offsets per task. A task may read fewer records, because some offsets hold none."""
+
+    def split(self, ranges: Ranges) -> tuple[Task, ...]:
+        """Return the tasks of a read, which cover each range exactly once, in order within each partition.
+
+        By default each partition is one task, and partitions with few offsets share a task if there are many
+        partitions. If an option requests more tasks, larger partitions are split into more tasks. Tasks never have
+        empty ranges.
+        """
+        total = sum(map(len, ranges.values()))
+        parts = [(at, part) for at, each in ranges.items() for part in each.split(self._pieces(len(each), total))]
+        if len(parts) <= _ALONE or self != Splitting():
+            return tuple((each,) for each in parts)
+        return _shared(parts)
+
+    def _pieces(self, size: int, total: int) -> int:
+        """Return the number of tasks for a range, rounded up so that the total reaches the minimum."""
+        by_count = -(-size * (self.min_partitions or 1) // max(1, total))
+        by_size = -(-size // (self.max_records or max(1, size)))
+        return max(1, by_count, by_size)
+
+
+def _shared(parts: Sequence[tuple[TopicPartition, OffsetRange]]) -> tuple[Task, ...]:
+    most = len(parts) // _ALONE
+    tasks: list[list[tuple[TopicPartition, OffsetRange]]] = []
+    room = 0
+    for at, part in parts:
+        room -= len(part)
+        if room < 0 or tasks[-1][0][0].topic != at.topic or len(tasks[-1]) == most:
+            tasks.append([])
+            room = _SHARED_OFFSETS - len(part)
+        tasks[-1].append((at, part))
+    return tuple(map(tuple, tasks))
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerLimits:
+    """The values of the options maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = 0
+    """The longest wait of a batch for ``min_offsets``, in milliseconds."""
+
+    def waits(self, offsets: int, since_last_batch_ms: float) -> bool:
+        """Whether a batch with this number of new offsets waits for more."""
+        return offsets < (self.min_offsets or 0) and since_last_batch_ms < self.max_delay_ms
+
+
+def share(sizes: Mapping[Place, int], limit: int, position: int) -> dict[Place, int]:
+    """Divide the offsets of a micro-batch among partitions: ``limit`` in total, or all if there are fewer.
+
+    Each partition with new offsets gets at least one offset. The remainder is divided in proportion to the sizes. If
+    the limit is below the number of these partitions, they take turns: the partitions from ``position`` on, modulo
+    the number of all partitions, get one offset each.
+
+    Args:
+        sizes: The number of new offsets of each partition, in a stable order.
+        limit: The maximum number of offsets of a micro-batch.
+        position: The number of offsets that the stream has read. A batch of turns increases it by ``limit``, so the
+            next batch starts with later partitions, also after a restart.
+    """
+    if sum(sizes.values()) <= limit:
+        return dict(sizes)
+    used = dict.fromkeys(sizes, 0)
+    places = list(sizes)
+    first = position % len(places)
+    waiting = [place for place in (*places[first:], *places[:first]) if sizes[place]]
+    for place in waiting[:limit]:
+        used[place] = 1
+    spare, more = limit - sum(used.values()), sum(sizes.values()) - len(waiting)
+    if spare:
+        for place in waiting:
+            used[place] += (sizes[place] - 1) * spare // more
+        largest_first = sorted(waiting, key=lambda place: -sizes[place])
+        for place in largest_first[: limit - sum(used.values())]:
+            used[place] += 1
+    return used

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from spark_cas.core.errors import ConditionalLogError, Fields, OptionError
-from spark_cas.options.option import one_topic
 from spark_cas.options.request import WriteRequest
-from spark_cas.options.table import SERVERS
+from spark_cas.options.table import SERVERS, one_topic
 
 MOST_TOPICS = 100
 """The maximum number of topics of a load. The driver plans them one after the other."""
@@ -125,6 +124,5 @@ def _offsets_by_topic(text: str | None) -> dict[str, str]:
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        msg = "a name is there twice"
-        raise ValueError(msg)
+        raise ValueError("a name is there twice")
     return result

@@ -1,42 +1,219 @@
-"""The table of all options, from which parsing, validation and documentation are derived."""
+"""The table of all options with the parsers of their values. tools/options.toml has their meanings.
+
+Parser errors never contain the value, which may be secret.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+from urllib.parse import urlsplit
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.guarantee import REQUIRED
+from spark_cas.core.guarantee import OFF, REQUESTED, REQUIRED
 from spark_cas.core.micro_batch import ORDER_COLUMNS
+from spark_cas.core.partitioner import Partitioner
 from spark_cas.core.plan import MOST_PARTITIONS
 from spark_cas.log.kafka.settings.address import check_servers
 from spark_cas.log.kafka.settings.kafka_spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS
 from spark_cas.log.load.attempts import FENCED_RETRY_WAIT_SECONDS
-from spark_cas.log.timing import RETRY_TIMEOUT_MS
-from spark_cas.options.option import (
-    EVERYWHERE,
-    ISOLATION_LOAD,
-    ONE_READ,
-    READING,
-    STREAMING_READ,
-    VIEW_RECORDS,
-    VIEWS_OF_RECORDS,
-    WRITING_AND_ROUTING,
-    Option,
-    atomicity,
-    duration_ms,
-    flag,
-    idempotence,
-    metrics_target,
-    milliseconds,
-    one_of,
-    one_topic,
-    partitioner,
-    pattern,
-    seconds,
-    some_of,
-    text,
-    topics,
-    whole_number,
+from spark_cas.log.timing import MILLISECONDS_IN, RETRY_TIMEOUT_MS
+from spark_cas.options.read_range import parse_assigned, parse_offsets, parse_times
+
+_T = TypeVar("_T")
+_MAX_INT = 2**31 - 1
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+_DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h|d|)")
+
+
+class Scope(Enum):
+    """A use that accepts options."""
+
+    READ = "read"
+    READ_STREAM = "readStream"
+    WRITE = "write"
+
+
+EVERYWHERE = frozenset(Scope)
+READING = frozenset({Scope.READ, Scope.READ_STREAM})
+ONE_READ = frozenset({Scope.READ})
+STREAMING_READ = frozenset({Scope.READ_STREAM})
+WRITING_AND_ROUTING = frozenset({Scope.WRITE})
+"""`route` takes a dict of the write's options, so that one dict serves both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option and its parser. Its meaning is in tools/options.toml."""
+
+    name: str
+    parse: Callable[[str], object]
+    """Raises ValueError with the expected form, never with the value."""
+    scopes: frozenset[Scope]
+    default: str | None = None
+    """The text that a user would set; None for no default."""
+    per_log: bool = False
+    """Whether the file of per-log defaults can set it."""
+    kafka_only: bool = False
+    """Whether it has no meaning for a log in a directory or object store."""
+    internal: bool = False
+    """Whether only the package sets it. The documentation leaves it out."""
+
+
+def whole_number(most: int = _MAX_INT, *, least: int = 1, expected: str = "") -> Callable[[str], int]:
+    """Return a parser of whole numbers from ``least`` to ``most``."""
+
+    def parse(text: str) -> int:
+        stripped = text.strip()
+        if not (stripped.isascii() and stripped.isdigit()) or not least <= int(stripped) <= most:
+            raise ValueError(expected or f"a whole number from {least} to {most}")
+        return int(stripped)
+
+    return parse
+
+
+milliseconds = whole_number(2**63 - 1, least=0, expected="milliseconds since 1970, such as 1767225600000")
+"""Parse a time in milliseconds since 1970."""
+
+
+def seconds(text: str) -> float:
+    """Parse a number of seconds above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ValueError("a number of seconds above 0")
+    return value
+
+
+def word(values: Mapping[str, _T], expected: str = "") -> Callable[[str], _T]:
+    """Return a parser of one of several words, each with its value. It ignores case."""
+
+    def parse(text: str) -> _T:
+        value = values.get(text.strip().lower())
+        if value is None:
+            raise ValueError(expected or f"one of {', '.join(values)}")
+        return value
+
+    return parse
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a parser of one of several words."""
+    return word({each: each for each in choices})
+
+
+flag = word({"true": True, "false": False}, "true or false")
+
+ATOMIC_LOAD = "load"
+ATOMIC_PARTITION = "partition"
+ISOLATION_LOAD = "load"
+VIEW_RECORDS, VIEW_NEWEST = "records", "newest"
+VIEWS_OF_RECORDS = (VIEW_RECORDS, VIEW_NEWEST)
+"""The views whose rows are records, which offsets can select. Other views describe the whole log."""
+
+atomicity = word(
+    {ATOMIC_LOAD: ATOMIC_LOAD, ATOMIC_PARTITION: ATOMIC_PARTITION, "true": ATOMIC_PARTITION, "false": "", "": ""},
+    "load, partition or false",
 )
-from spark_cas.options.read_range import parse_offsets, parse_times
-from spark_cas.options.topic_partitions import parse_assigned
+
+DEPRECATED_IDEMPOTENCE = {"true": REQUIRED, "false": OFF}
+"""The legacy values of KIP-192, and their meaning."""
+_GUARANTEES = {each: each for each in (REQUIRED, REQUESTED, OFF)}
+idempotence = word(_GUARANTEES | DEPRECATED_IDEMPOTENCE, f"one of {', '.join(_GUARANTEES)}")
+
+_PARTITIONERS: dict[str, Partitioner] = {
+    "murmur2": "murmur2",
+    "murmur2_random": "murmur2",
+    "crc32": "crc32",
+    "consistent": "crc32",
+    "consistent_random": "crc32",
+}
+"""The accepted names, including those of librdkafka."""
+partitioner = word(_PARTITIONERS)
+
+
+def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser of one or more of several words, separated by commas, without duplicates."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        words = tuple(each.strip().lower() for each in text.split(","))
+        if not set(words) <= set(choices) or len(set(words)) < len(words):
+            raise ValueError(f"one or more of {', '.join(choices)}, separated by commas, each once")
+        return words
+
+    return parse
+
+
+def text(value: str) -> str:
+    """Return any text that is not blank."""
+    if not value.strip():
+        raise ValueError("not empty")
+    return value
+
+
+OTEL = "otel"
+METRICS_FILE = "file"
+"""The scheme of a metrics target that is a text file."""
+
+
+def metrics_target(text: str) -> str:
+    """Parse ``otel``, ``file:/path/name.prom`` or the URL of a Pushgateway."""
+    expected = "otel, file:/folder/name.prom, or the URL of a Pushgateway without a user and password"
+    result = text.strip()
+    try:
+        parts = urlsplit(result)
+    except ValueError:
+        raise ValueError(expected) from None  # its text has a part of the URL
+    is_path = parts.path.startswith("/") and parts.path.endswith(".prom")
+    is_file = parts.scheme == METRICS_FILE and is_path and not (parts.netloc or parts.query or parts.fragment)
+    is_server = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
+    if result != OTEL and not is_file and not is_server:
+        raise ValueError(expected)
+    return result
+
+
+def duration_ms(text: str) -> int:
+    """Parse a duration such as ``15m`` to milliseconds; a bare number is milliseconds."""
+    result = _DURATION.fullmatch(text.strip().lower())
+    if result is None:
+        raise ValueError("a time such as 500ms, 90s, 15m, 2h or 1d")
+    return int(result[1]) * MILLISECONDS_IN[result[2] or "ms"]
+
+
+def topics(value: str) -> tuple[str, ...]:
+    """Parse topic names separated by commas, and sort them."""
+    names = [each.strip() for each in value.split(",") if each.strip()]
+    if not names or not all(_TOPIC.fullmatch(each) for each in names):
+        raise ValueError("the name of a topic (A-Z a-z 0-9 . _ -), or several separated by commas")
+    return tuple(sorted(set(names)))
+
+
+def pattern(value: str) -> str:
+    """Parse a regular expression."""
+    stripped = value.strip()
+    try:
+        re.compile(stripped)
+    except re.error:
+        stripped = ""
+    if not stripped:
+        raise ValueError("a regular expression, as Python's module re knows them")
+    return stripped
+
+
+def one_topic(value: str) -> str:
+    """Parse the name of one topic; reject lists and patterns."""
+    if _TOPIC.fullmatch(value.strip()) is None:
+        raise ValueError(
+            "the name of one topic (A-Z a-z 0-9 . _ -), and no list or pattern: several are read with the options "
+            "subscribe and subscribePattern, and written one by one"
+        )
+    return value.strip()
+
 
 MAX_BYTES_PER_CHUNK = 64 * 1024 * 1024
 """A chunk is one PUT request, and the task builds it in memory."""
@@ -47,446 +224,85 @@ _LIMITS = ChunkLimits()
 _MOST_BATCHES = 2**63 - 1
 
 OPTIONS: tuple[Option, ...] = (
-    Option(
-        "path",
-        text,
-        None,
-        EVERYWHERE,
-        per_log=False,
-        doc="The log: a directory, an object store ([addresses](object-store.md#addresses)), or a topic as "
-        "`kafka://host:9092/flights`. `load(path)`, `save(path)` and SQL's `WITH (path='...')` set it.",
-    ),
-    Option(
-        SERVERS,
-        check_servers,
-        None,
-        EVERYWHERE,
-        per_log=False,
-        kafka_only=True,
-        doc="The brokers, such as `host:9092,host2:9092`, with a topic instead of `path`.",
-    ),
-    Option(
-        "topic",
-        one_topic,
-        None,
-        EVERYWHERE,
-        per_log=False,
-        kafka_only=True,
-        doc="The topic. Without it, a batch write uses the column `topic`: [several "
-        "topics](kafka-quickstart.md#write-to-several-topics).",
-    ),
-    Option(
-        "subscribe",
-        topics,
-        None,
-        READING,
-        per_log=False,
-        kafka_only=True,
-        doc="The topics to read, separated by commas. Set only one of `topic`, `subscribe`, `subscribePattern` and "
-        "`assign`.",
-    ),
-    Option(
-        "subscribePattern",
-        pattern,
-        None,
-        READING,
-        per_log=False,
-        kafka_only=True,
-        doc="A Python regular expression for the whole names of topics. A stream also reads new ones.",
-    ),
-    Option(
-        "assign",
-        parse_assigned,
-        None,
-        READING,
-        per_log=False,
-        doc='The partitions to read, such as `{"flights": [0, 1]}`. With `path`, the topic is the last part of the '
-        "path.",
-    ),
-    Option(
-        "job",
-        text,
-        None,
-        WRITING_AND_ROUTING,
-        per_log=False,
-        doc="The [name of the load](loading.md#jobs-and-reruns): a rerun appends only the missing rows, and without "
-        "it all rows. The default of a stream is the id of the query.",
-    ),
-    Option(
-        "batchId",
-        whole_number(_MOST_BATCHES, least=0),
-        None,
-        WRITING_AND_ROUTING,
-        per_log=False,
-        doc="The batch number in [`foreachBatch`](streams.md#foreachbatch). It requires `job`.",
-    ),
-    Option(
-        "orderBy",
-        some_of(*ORDER_COLUMNS),
-        None,
-        WRITING_AND_ROUTING,
-        per_log=True,
-        doc="The columns that sort the rows of a micro-batch (`key`, `timestamp`, `value`), such as `key,timestamp`, "
-        "which permits [several chunks](streams.md#a-batch-larger-than-a-chunk). In a load, use "
-        "`route(order_by=...)`.",
-    ),
-    Option(
-        "expectedOffsets",
-        ExpectedOffsets.parse,
-        "end",
-        WRITING_AND_ROUTING,
-        per_log=False,
-        doc="The [expected end offset](condition-partition.md) of each partition: `end` (when Spark plans the "
-        'write), `none` (no check; the default of a [stream](streams.md#other-writers)), or JSON such as `{"0": '
-        '17, "3": null}` (null: no check; others: `end`). For [several '
-        "topics](kafka-quickstart.md#write-to-several-topics), the JSON is by topic.",
-    ),
-    Option(
-        "checkExpectedOffsets",
-        flag,
-        "true",
-        WRITING_AND_ROUTING,
-        per_log=True,
-        doc="`false` disables all conditions, and rejects the column `expected_offset`.",
-    ),
-    Option(
-        "compare",
-        one_of("partition", "key"),
-        "partition",
-        WRITING_AND_ROUTING,
-        per_log=True,
-        doc="`key`: an expected offset applies to the records of one [key](condition-key.md), not of the partition.",
-    ),
-    Option(
-        "idempotence",
-        idempotence,
-        REQUIRED,
-        WRITING_AND_ROUTING,
-        per_log=True,
-        doc="The [guarantee](guarantees.md#levels-of-guarantee): `required` (exactly once, or an error), `requested` "
-        "(the best that rights and brokers permit) or `off` (at least once). `true` and `false` are deprecated.",
-    ),
-    Option(
-        "report",
-        text,
-        None,
-        WRITING_AND_ROUTING,
-        per_log=False,
-        doc="A file on the driver's machine for the [result](result.md) of a complete load, as JSON.",
-    ),
-    Option(
-        "metrics",
-        metrics_target,
-        None,
-        WRITING_AND_ROUTING,
-        per_log=True,
-        doc="Where a write publishes its [metrics](metrics.md): `file:/folder/name.prom`, the URL of a Pushgateway, "
-        "or `otel`.",
-    ),
-    Option(
-        "atomic",
-        atomicity,
-        "false",
-        WRITING_AND_ROUTING,
-        per_log=True,
-        doc="`load`: all rows become visible [in one step](atomic-loads.md). `partition` (or `true`): all "
-        "rows of a partition are one chunk, or the write fails.",
-    ),
-    Option(
-        "partitions",
-        whole_number(MOST_PARTITIONS),
-        None,
-        WRITING_AND_ROUTING,
-        per_log=True,
-        doc="The partition count of a log that the write may create. For an existing log, it must be the present "
-        "count or an earlier one; in the file of defaults it is ignored.",
-    ),
-    Option(
-        "partitioner",
-        partitioner,
-        None,
-        WRITING_AND_ROUTING,
-        per_log=True,
-        doc="How `route` assigns keys to [partitions](kafka.md#partitioners): `murmur2` (Kafka's Java client, the "
-        "default) or `crc32` (librdkafka). The log records the first explicit value.",
-    ),
-    Option(
-        "maxRecordsPerChunk",
-        whole_number(),
-        str(_LIMITS.max_records),
-        WRITING_AND_ROUTING,
-        per_log=True,
-        doc="The maximum number of records in a chunk: one atomic append to one partition.",
-    ),
+    Option("path", text, EVERYWHERE),
+    Option(SERVERS, check_servers, EVERYWHERE, kafka_only=True),
+    Option("topic", one_topic, EVERYWHERE, kafka_only=True),
+    Option("subscribe", topics, READING, kafka_only=True),
+    Option("subscribePattern", pattern, READING, kafka_only=True),
+    Option("assign", parse_assigned, READING),
+    Option("job", text, WRITING_AND_ROUTING),
+    Option("batchId", whole_number(_MOST_BATCHES, least=0), WRITING_AND_ROUTING),
+    Option("orderBy", some_of(*ORDER_COLUMNS), WRITING_AND_ROUTING, per_log=True),
+    Option("expectedOffsets", ExpectedOffsets.parse, WRITING_AND_ROUTING, default="end"),
+    Option("checkExpectedOffsets", flag, WRITING_AND_ROUTING, default="true", per_log=True),
+    Option("compare", one_of("partition", "key"), WRITING_AND_ROUTING, default="partition", per_log=True),
+    Option("idempotence", idempotence, WRITING_AND_ROUTING, default=REQUIRED, per_log=True),
+    Option("report", text, WRITING_AND_ROUTING),
+    Option("metrics", metrics_target, WRITING_AND_ROUTING, per_log=True),
+    Option("atomic", atomicity, WRITING_AND_ROUTING, default="false", per_log=True),
+    Option("partitions", whole_number(MOST_PARTITIONS), WRITING_AND_ROUTING, per_log=True),
+    Option("partitioner", partitioner, WRITING_AND_ROUTING, per_log=True),
+    Option("maxRecordsPerChunk", whole_number(), WRITING_AND_ROUTING, default=str(_LIMITS.max_records), per_log=True),
     Option(
         "maxBytesPerChunk",
         whole_number(MAX_BYTES_PER_CHUNK),
-        str(_LIMITS.max_bytes),
         WRITING_AND_ROUTING,
+        default=str(_LIMITS.max_bytes),
         per_log=True,
-        doc="The maximum size of a chunk in bytes, at most 67108864. A larger record is rejected.",
     ),
-    Option(
-        "maxSecondsPerChunk",
-        seconds,
-        f"{_LIMITS.max_seconds:g}",
-        WRITING_AND_ROUTING,
-        per_log=True,
-        doc="The maximum age of a chunk in seconds, checked when its next rows arrive.",
-    ),
-    Option(
-        "routed",
-        flag,
-        "false",
-        WRITING_AND_ROUTING,
-        per_log=False,
-        doc="`true`: your own query moves all rows of a partition into one task. The write checks this.",
-    ),
-    Option(
-        "roundOf",
-        text,
-        None,
-        WRITING_AND_ROUTING,
-        per_log=False,
-        doc="The job of `append_if_unchanged` to which the write belongs.",
-        internal=True,
-    ),
-    Option("lineage", flag, "true", WRITING_AND_ROUTING, per_log=False, internal=True, doc="Events of OpenLineage."),
+    Option("maxSecondsPerChunk", seconds, WRITING_AND_ROUTING, default=f"{_LIMITS.max_seconds:g}", per_log=True),
+    Option("routed", flag, WRITING_AND_ROUTING, default="false"),
+    # The job of `append_if_unchanged` to which the write belongs.
+    Option("roundOf", text, WRITING_AND_ROUTING, internal=True),
+    Option("lineage", flag, WRITING_AND_ROUTING, default="true", internal=True),
     Option(
         "fencedRetryWaitMs",
         whole_number(),
-        f"{FENCED_RETRY_WAIT_SECONDS * 1000:.0f}",
         WRITING_AND_ROUTING,
+        default=f"{FENCED_RETRY_WAIT_SECONDS * 1000:.0f}",
         per_log=True,
-        doc="How long a fenced task attempt waits for its successor to make progress.",
     ),
-    Option(
-        "lockWaitTimeout",
-        duration_ms,
-        None,
-        WRITING_AND_ROUTING,
-        per_log=True,
-        doc="How long a load waits for the [load lock](conditions.md#two-loads-at-once), such as `30m`. The "
-        "default is `1h`, and `0s` (fail at once) if `expectedOffsets` names offsets.",
-    ),
-    Option(
-        "idPrefix",
-        text,
-        DEFAULT_PREFIX,
-        EVERYWHERE,
-        per_log=True,
-        kafka_only=True,
-        doc="The prefix of transactional ids, ledger groups and registry topics, for [ACLs](kafka.md#acls). All "
-        "writers of a topic need the same prefix, and its readers if partitions were added or loads are atomic.",
-    ),
-    Option(
-        "tokenProvider",
-        text,
-        None,
-        EVERYWHERE,
-        per_log=True,
-        kafka_only=True,
-        doc="The [function that returns tokens](authentication.md#tokens-from-a-function) for "
-        "`kafka.sasl.mechanism=OAUTHBEARER`, as `package.module:function`.",
-    ),
+    Option("lockWaitTimeout", duration_ms, WRITING_AND_ROUTING, per_log=True),
+    Option("idPrefix", text, EVERYWHERE, default=DEFAULT_PREFIX, per_log=True, kafka_only=True),
+    Option("tokenProvider", text, EVERYWHERE, per_log=True, kafka_only=True),
     Option(
         "openTransactionWaitMs",
         whole_number(),
-        str(RETRY_TIMEOUT_MS),
         EVERYWHERE,
+        default=str(RETRY_TIMEOUT_MS),
         per_log=True,
         kafka_only=True,
-        doc="How long a write or a read waits for an open transaction of another producer.",
     ),
     Option(
         "transactionTimeoutMs",
         whole_number(),
-        str(DEFAULT_TRANSACTION_MS),
         WRITING_AND_ROUTING,
+        default=str(DEFAULT_TRANSACTION_MS),
         per_log=True,
         kafka_only=True,
-        doc="The timeout of a Kafka transaction. If a writer dies within a chunk, readers wait up to this time.",
     ),
-    Option(
-        "startingOffsets",
-        parse_offsets,
-        None,
-        READING,
-        per_log=False,
-        doc="The first offsets: `earliest` (default), `latest` (default of a stream), or JSON that names each "
-        'partition, such as `{"flights": {"0": 23, "1": -2}}` (-2: earliest, -1: latest).',
-    ),
-    Option(
-        "startingTimestamp",
-        milliseconds,
-        None,
-        READING,
-        per_log=False,
-        doc="Start at the [first record with this timestamp](pyspark.md#read-by-offset-or-time) or a later one, in "
-        "milliseconds since 1970. It overrides `startingOffsetsByTimestamp`, which overrides `startingOffsets`.",
-    ),
-    Option(
-        "startingOffsetsByTimestamp",
-        parse_times,
-        None,
-        READING,
-        per_log=False,
-        doc='The same for each partition, such as `{"flights": {"0": 1767225600000}}`.',
-    ),
-    Option(
-        "startingOffsetsByTimestampStrategy",
-        one_of("error", "latest"),
-        "error",
-        READING,
-        per_log=False,
-        doc="If a partition has no record from the starting timestamp on: `error` fails, `latest` starts at its end.",
-    ),
-    Option(
-        "endingOffsets",
-        parse_offsets,
-        "latest",
-        ONE_READ,
-        per_log=False,
-        doc="The offsets at which the read ends, exclusive, as in `startingOffsets`.",
-    ),
-    Option(
-        "endingTimestamp",
-        milliseconds,
-        None,
-        ONE_READ,
-        per_log=False,
-        doc="End before the first record with this timestamp or a later one. It overrides `endingOffsetsByTimestamp`,"
-        " which overrides `endingOffsets`.",
-    ),
-    Option(
-        "endingOffsetsByTimestamp",
-        parse_times,
-        None,
-        ONE_READ,
-        per_log=False,
-        doc="The same for each partition.",
-    ),
-    Option(
-        "minPartitions",
-        whole_number(),
-        None,
-        READING,
-        per_log=True,
-        doc="The minimum number of tasks, if the read has as many offsets. By default, each partition has a task; of "
-        "more than 32, small ones share tasks.",
-    ),
-    Option(
-        "maxRecordsPerPartition",
-        whole_number(2**63 - 1),
-        None,
-        READING,
-        per_log=True,
-        doc="The maximum number of offsets of a task.",
-    ),
-    Option(
-        "maxOffsetsPerTrigger",
-        whole_number(2**63 - 1),
-        None,
-        STREAMING_READ,
-        per_log=True,
-        doc="The maximum number of offsets in a micro-batch. The partitions [share it](streams.md#read-a-stream).",
-    ),
-    Option(
-        "isolation",
-        one_of("partition", ISOLATION_LOAD),
-        "partition",
-        STREAMING_READ,
-        per_log=True,
-        doc="`load`: no micro-batch ends within an [atomic load](streams.md#atomic-loads-and-streams).",
-    ),
-    Option(
-        "minOffsetsPerTrigger",
-        whole_number(2**63 - 1),
-        None,
-        STREAMING_READ,
-        per_log=True,
-        doc="A micro-batch waits for this number of new offsets, or until `maxTriggerDelay` is over.",
-    ),
-    Option(
-        "maxTriggerDelay",
-        duration_ms,
-        "15m",
-        STREAMING_READ,
-        per_log=True,
-        doc="The maximum wait for `minOffsetsPerTrigger`, such as `90s` or `2h`.",
-    ),
-    Option(
-        "failOnDataLoss",
-        flag,
-        "true",
-        READING,
-        per_log=True,
-        doc="`true`: a read or stream fails if requested records were removed, a stream also if a topic or partition "
-        "was deleted. `false`: it reads the remaining records.",
-    ),
-    Option(
-        "commitGroup",
-        text,
-        None,
-        STREAMING_READ,
-        per_log=False,
-        kafka_only=True,
-        doc="The consumer group to which a query commits the offsets of each finished micro-batch, for [lag "
-        "tools](metrics.md#consumer-groups). The query never resumes from them.",
-    ),
-    Option(
-        "allowUnsubscribedTopics",
-        flag,
-        "false",
-        STREAMING_READ,
-        per_log=False,
-        doc="`true`: a stream may restart with [fewer topics or partitions](streams.md#read-a-stream) than its "
-        "checkpoint has.",
-    ),
-    Option(
-        "processingTime",
-        flag,
-        "false",
-        STREAMING_READ,
-        per_log=False,
-        doc="`true`: the query has a processing-time trigger. [pyspark 4.0 and 4.1](platforms.md#pyspark-40-and-41) "
-        "need this for limits of micro-batches.",
-    ),
-    Option(
-        "includeHeaders",
-        flag,
-        "false",
-        READING,
-        per_log=True,
-        doc="`true` adds the column `headers`.",
-    ),
-    Option(
-        "logId",
-        text,
-        None,
-        ONE_READ,
-        per_log=False,
-        doc="The expected id of the log, from the column `log_id` of the view `offsets`. If it differs, or the log "
-        "ends before a named offset, the read fails with `[TRUNCATED]`.",
-        internal=True,
-    ),
-    Option(
-        "view",
-        one_of(*VIEWS_OF_RECORDS, "offsets", "progress"),
-        VIEW_RECORDS,
-        ONE_READ,
-        per_log=False,
-        doc="`records`; `offsets`: a row per partition, with its end offset; `progress`: a row per job and "
-        "partition.",
-    ),
-    Option(
-        "conf",
-        text,
-        None,
-        EVERYWHERE,
-        per_log=False,
-        doc="The file of defaults, also named by the environment variable `SPARK_CAS_CONF`.",
-    ),
+    Option("startingOffsets", parse_offsets, READING),
+    Option("startingTimestamp", milliseconds, READING),
+    Option("startingOffsetsByTimestamp", parse_times, READING),
+    Option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), READING, default="error"),
+    Option("endingOffsets", parse_offsets, ONE_READ, default="latest"),
+    Option("endingTimestamp", milliseconds, ONE_READ),
+    Option("endingOffsetsByTimestamp", parse_times, ONE_READ),
+    Option("minPartitions", whole_number(), READING, per_log=True),
+    Option("maxRecordsPerPartition", whole_number(2**63 - 1), READING, per_log=True),
+    Option("maxOffsetsPerTrigger", whole_number(2**63 - 1), STREAMING_READ, per_log=True),
+    Option("isolation", one_of("partition", ISOLATION_LOAD), STREAMING_READ, default="partition", per_log=True),
+    Option("minOffsetsPerTrigger", whole_number(2**63 - 1), STREAMING_READ, per_log=True),
+    Option("maxTriggerDelay", duration_ms, STREAMING_READ, default="15m", per_log=True),
+    Option("failOnDataLoss", flag, READING, default="true", per_log=True),
+    Option("commitGroup", text, STREAMING_READ, kafka_only=True),
+    Option("allowUnsubscribedTopics", flag, STREAMING_READ, default="false"),
+    Option("processingTime", flag, STREAMING_READ, default="false"),
+    Option("includeHeaders", flag, READING, default="false", per_log=True),
+    # The expected id of the log. If it differs, or the log ends before a named offset, the read fails.
+    Option("logId", text, ONE_READ, internal=True),
+    Option("view", one_of(*VIEWS_OF_RECORDS, "offsets", "progress"), ONE_READ, default=VIEW_RECORDS),
+    Option("conf", text, EVERYWHERE),
 )
 
 BY_KEY = {option.name.lower(): option for option in OPTIONS}

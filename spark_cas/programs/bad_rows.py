@@ -1,7 +1,7 @@
 """Rows of a load that cannot be appended (``--bad-rows``): the reason of each, and the file or log that has them."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -132,20 +132,20 @@ def bad_records(bad: "DataFrame", files: Sequence[InputFile], job: str) -> "tupl
             values = [row.pop("text").encode() for row in rows]
             for row, index in zip(rows, batch.column(FILE).to_pylist(), strict=True):
                 row.update(file=paths[index], job=job)
+            headers = [
+                [{"key": f"spark_cas.{name}", "value": str(value).encode()} for name, value in row.items()]
+                for row in rows
+            ]
             columns = [
                 pa.nulls(len(rows), pa.binary()),
                 pa.array(values, pa.binary()),
-                pa.array(map(_headers, rows), HEADERS),
+                pa.array(headers, HEADERS),
                 *(batch.column(each) for each in positions),
             ]
             yield pa.RecordBatch.from_arrays(columns, names=["key", "value", "headers", *positions])
 
     types = (f"{each} {bad.schema[each].dataType.simpleString()}" for each in positions)
     return bad.mapInArrow(convert, ", ".join([_RECORD, *types])), [F.col(each) for each in positions]
-
-
-def _headers(fields: Mapping[str, object]) -> list[dict[str, object]]:
-    return [{"key": f"spark_cas.{name}", "value": str(value).encode()} for name, value in fields.items()]
 
 
 def _bytes(column: "Column") -> "Column":

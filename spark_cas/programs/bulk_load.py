@@ -23,9 +23,9 @@ from spark_cas.log.open import is_named, open_log
 from spark_cas.log.write_line import log_write
 from spark_cas.options import report_file
 from spark_cas.options.lineage import Lineage
-from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.options.parse import parse_load
 from spark_cas.options.request import WriteRequest
+from spark_cas.options.table import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.programs.arguments import Group, LoadRequest, add_input, add_log, add_rows, load_request, parser_of
 from spark_cas.programs.dead_letters import DeadLetters, dead_letters_of, is_log
 from spark_cas.programs.errors import ExitCode, RowCountError, UsageError
@@ -109,6 +109,7 @@ def _add_log(group: Group) -> None:
     group.add_argument("--partitions", metavar="N", help="partition count of a log that does not exist yet")
     group.add_argument(
         "--expected-offsets",
+        dest="expectedOffsets",
         metavar="OFFSETS",
         help='the expected end offset of each partition: end (the default), none, or JSON such as {"0": 17}',
     )
@@ -124,10 +125,8 @@ def _add_log(group: Group) -> None:
 
 
 def _request_of(arguments: argparse.Namespace) -> LoadRequest:
-    names = {each: each for each in ("partitions", "atomic", "metrics", *_LIMITS)}
-    names["expectedOffsets"] = "expected_offsets"
-    own = {option: getattr(arguments, name) for option, name in names.items()}
-    own = {option: value for option, value in own.items() if value is not None}
+    names = ("partitions", "atomic", "metrics", *_LIMITS, "expectedOffsets")
+    own = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     request = load_request(arguments, "job", *own)
     return replace(
         request,
@@ -364,7 +363,7 @@ class LoadRun:
     def _completed(self, job: str | None, rows: JobRows | None, before: JobRows | None) -> LoadReport:
         """Return the report of a complete job. ``before`` are its rows in the log when this run began."""
         appended = None if rows is None or before is None else rows.rows - before.rows
-        totals = None if self.listed is None else replace(self.listed.totals, rows=self._footer_rows)
+        totals = None if self.listed is None else self.listed.totals(self._footer_rows)
         log, code = self._write_request.spec.url, ExitCode.COMPLETE
         return LoadReport(job, log, code, self._seconds, rows, appended_rows=appended, input=totals)
 

@@ -29,8 +29,14 @@ from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.recorded_list import ListedInput
 from spark_cas.programs.input.row_json import JSON_OPTIONS, row_json
 from spark_cas.programs.input.session_settings import pinned_settings
-from spark_cas.programs.input.text_files import first_lines, text_rows, whole_file_settings
-from spark_cas.programs.input.whole_files import binary_rows, checked_files, require_complete
+from spark_cas.programs.input.spark_files import (
+    binary_rows,
+    checked_files,
+    first_lines,
+    require_complete,
+    text_rows,
+    whole_file_settings,
+)
 from spark_cas.programs.load_report import recorded_rows
 from spark_cas.spark.schema import mark_of
 from spark_cas.spark.writing.route import route_rows
@@ -126,7 +132,9 @@ def append_bad_rows(bad: "DataFrame", source: ListedInput, letters: DeadLetters,
 
 def _records(request: LoadRequest, frame: "DataFrame", positions: Sequence[str], *more: "Column") -> "DataFrame":
     columns = [_key(request), _value(request, frame, positions), *_headers(request), *_timestamp(request)]
-    rows = frame.select(*columns, *_order_columns(request), *positions, *more)
+    # CASE turns a misspelled word after an expression, such as "x DSC", into an error instead of an alias.
+    order = [F.expr(f"CASE WHEN true THEN {text} END").alias(name) for name, text, _ in _order(request)]
+    rows = frame.select(*columns, *order, *positions, *more)
     if request.value_avro is not None:
         from spark_cas import schema_registry  # needs packages of an extra
 
@@ -144,7 +152,7 @@ def _source_text(frame: "DataFrame", positions: Sequence[str]) -> "Column":
 
 
 def _order_of(request: LoadRequest, positions: Sequence[str]) -> "list[Column]":
-    named = [F.col(name).desc() if falling else F.col(name).asc() for name, falling in _order(request)]
+    named = [F.col(name).desc() if falls else F.col(name).asc() for name, _, falls in _order(request)]
     return [*named, *map(F.col, positions)]
 
 
@@ -158,11 +166,7 @@ def rows_in_footers(spark: "SparkSession", request: LoadRequest, files: Sequence
 
 
 def has_rows(
-    spark: "SparkSession",
-    request: LoadRequest,
-    files: Sequence[InputFile],
-    rows: "DataFrame",
-    in_footers: int | None,
+    spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile], rows: "DataFrame", in_footers: int | None
 ) -> bool:
     """Return whether the input has a row. ``in_footers`` is the result of `rows_in_footers`.
 
@@ -340,19 +344,9 @@ def _require_types(rows: "DataFrame") -> None:
             )
 
 
-def _order_columns(request: LoadRequest) -> "list[Column]":
-    # CASE turns a misspelled word after an expression, such as "x DSC", into an error instead of an alias.
-    return [
-        F.expr(f"CASE WHEN true THEN {_split(text)[0]} END").alias(name)
-        for text, (name, _) in zip(request.order_by, _order(request), strict=True)
-    ]
-
-
-def _order(request: LoadRequest) -> list[tuple[str, bool]]:
-    return [(f"{_ORDER}{number}", _split(text)[1]) for number, text in enumerate(request.order_by)]
-
-
-def _split(text: str) -> tuple[str, bool]:
-    """Split the text of ``--order-by`` into its expression and whether the order is descending."""
-    match = _DIRECTION.fullmatch(text)
-    return (match["expression"], match["direction"].lower() == "desc") if match else (text, False)
+def _order(request: LoadRequest) -> Iterator[tuple[str, str, bool]]:
+    """Yield the column and the expression of each ``--order-by``, and whether the order is descending."""
+    for number, text in enumerate(request.order_by):
+        match = _DIRECTION.fullmatch(text)
+        falls = match is not None and match["direction"].lower() == "desc"
+        yield f"{_ORDER}{number}", match["expression"] if match else text, falls

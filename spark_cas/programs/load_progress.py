@@ -184,7 +184,11 @@ class LedgerWatch:
         self._find_blocking_job(self._log)
         earlier = self._switch_plan(self._log)
         for partition in range(self._log.layout().partitions):
-            self._read_partition(self._log, partition)
+            progress = None if partition in self._complete else self._log.progress(partition, *self._at)
+            if progress is not None:
+                self._rows[partition] = progress.rows
+                if progress.complete:
+                    self._complete.add(partition)
         self._earlier = earlier
 
     def _find_blocking_job(self, log: Backend) -> None:
@@ -212,15 +216,6 @@ class LedgerWatch:
         if at != self._at:
             self._at, self._rows, self._complete = at, {}, set()
         return plan.earlier_rows
-
-    def _read_partition(self, log: Backend, partition: int) -> None:
-        if partition in self._complete:
-            return
-        progress = log.progress(partition, *self._at)
-        if progress is not None:
-            self._rows[partition] = progress.rows
-            if progress.complete:
-                self._complete.add(partition)
 
 
 class LoadWatch:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import repeat
 
 from rich.box import SIMPLE_HEAD
@@ -57,19 +57,6 @@ class JobRows:
 
 
 @dataclass(frozen=True, slots=True)
-class InputTotals:
-    """Totals of the input files."""
-
-    files: int
-    bytes: int
-    """Size before decompression, in bytes."""
-    skipped: tuple[str, ...]
-    """Hidden names in input folders."""
-    rows: int | None = None
-    """Rows by the footers of Parquet or ORC files; None for other formats, and if this run did not read the files."""
-
-
-@dataclass(frozen=True, slots=True)
 class LoadReport:
     """Report of a load."""
 
@@ -89,8 +76,8 @@ class LoadReport:
     completed_meanwhile: bool = False
     """The job was incomplete when this failed run began and is complete now, by this run or another."""
     verified: bool = False
-    input: InputTotals | None = None
-    """None if the input was not listed."""
+    input: Mapping[str, object] | None = None
+    """`spark_cas.programs.input.recorded_list.ListedInput.totals`; None if the input was not listed."""
     error: str | None = None
     """Stable token or class name of the error."""
     message: str | None = None
@@ -133,7 +120,6 @@ class LoadReport:
         result = {each.name: getattr(self, each.name) for each in fields(self)} | {
             "partitions": None if self.in_log is None else self._partitions(self.in_log),
             "earlier_rows": self.in_log.earlier_rows if self.in_log else 0,
-            "input": None if self.input is None else asdict(self.input),
             "status": self.exit_code.name.lower(),
             "exit_code": int(self.exit_code),
             "rows": self.rows,

@@ -1,5 +1,6 @@
 """Shared parts of the programs at run time: the Spark session, messages on stderr, and the result on stdout."""
 
+import argparse
 import json
 import logging
 import os
@@ -36,7 +37,9 @@ StartSession = Callable[[bool], "SparkSession"]
 
 
 def run(
-    work: "Callable[[SparkSession], tuple[ExitCode, Result]]", start_session: StartSession, *, with_traceback: bool
+    work: "Callable[[argparse.Namespace, SparkSession], tuple[ExitCode, Result]]",
+    arguments: argparse.Namespace,
+    start_session: StartSession,
 ) -> int:
     """Run the work of a program, print its result, and return the exit code. An error also has a result."""
 
@@ -46,13 +49,13 @@ def run(
             from spark_cas.spark.source import ConditionalLogSource
             from spark_cas.spark.versions import register
 
-        spark = start_session(with_traceback)
+        spark = start_session(arguments.traceback)
         # Otherwise Spark finds the data source only if the first python3 on PATH has this package.
         register(spark, ConditionalLogSource)
-        return work(spark)
+        return work(arguments, spark)
 
     began = time.monotonic()
-    code, result = outcome_of(in_session, message_console(), with_traceback=with_traceback)
+    code, result = outcome_of(in_session, message_console(), with_traceback=arguments.traceback)
     print_result(json.dumps({**result, "exit_code": int(code), "seconds": round(time.monotonic() - began, 3)}))
     return code
 

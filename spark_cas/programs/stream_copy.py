@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from spark_cas.core.errors import ErrorKind, error_from_text
-from spark_cas.options.option import ISOLATION_LOAD
+from spark_cas.options.table import ISOLATION_LOAD
 from spark_cas.programs.arguments import add_options, checked_options, parser_of
 from spark_cas.programs.errors import RAISED, ExitCode, UsageError
 from spark_cas.programs.program import Result, StartSession, message_console, print_line, run
@@ -58,8 +58,7 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
 
 def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     """Run the program from its command line and return the exit code."""
-    arguments = parse_arguments(argv, prog)
-    return run(lambda spark: _copy(arguments, spark), start_session, with_traceback=arguments.traceback)
+    return run(_copy, parse_arguments(argv, prog), start_session)
 
 
 def reading_options(arguments: argparse.Namespace) -> dict[str, str]:

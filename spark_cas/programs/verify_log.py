@@ -48,8 +48,7 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
 
 def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     """Run the program from its command line and return the exit code."""
-    arguments = parse_arguments(argv, prog)
-    return run(lambda spark: _verify(arguments, spark), start_session, with_traceback=arguments.traceback)
+    return run(_verify, parse_arguments(argv, prog), start_session)
 
 
 def _verify(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:

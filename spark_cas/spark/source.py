@@ -34,8 +34,8 @@ class ConditionalLogSource(DataSource):
         return read_schema(view, include_headers=include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spark_cas.options.option import VIEWS_OF_RECORDS
         from spark_cas.options.parse import parse_read
+        from spark_cas.options.table import VIEWS_OF_RECORDS
         from spark_cas.spark.schema import check_read_schema
 
         request = parse_read(self.options)

@@ -15,10 +15,8 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.load.planning import complete_job, job_progress
 from spark_cas.options.parse import parse_read_stream
-from spark_cas.options.read_range import ReadRange
-from spark_cas.options.read_tasks import Splitting
-from spark_cas.options.request import ReadRequest
-from spark_cas.options.selection import Selection
+from spark_cas.options.read_range import ReadRange, Splitting
+from spark_cas.options.request import ReadRequest, Selection
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.reading.views import ViewReader

@@ -14,7 +14,7 @@ from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.options.option import partitioner
+from spark_cas.options.table import partitioner
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 from tests.support.faults import Fault, FaultyLog, When
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.secrets import RESOLVED, resolve
 from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
-from spark_cas.options.option_names import without_secret
-from spark_cas.options.store_settings import STORE_OPTIONS
+from spark_cas.options.option_names import STORE_OPTIONS, without_secret
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 SETTINGS = sorted(RESOLVED)

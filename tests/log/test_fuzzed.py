@@ -12,9 +12,9 @@ from spark_cas.log.objects import paths
 from spark_cas.log.objects.local import inside
 from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
-from spark_cas.options.kafka_connector import SINK, SOURCE
 from spark_cas.options.parse import parse_read, parse_read_stream, parse_route, parse_write, parse_write_stream
 from spark_cas.options.table import OPTIONS
+from tools.kafka_connector import SINK, SOURCE
 
 EFFORT = pytest.mark.parametrize(
     "examples", [100, pytest.param(10_000, marks=[pytest.mark.full, pytest.mark.timeout(900)])]

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from spark_cas.options import metrics_target
 from spark_cas.options.metrics_target import METRICS, Measurement, publish
-from spark_cas.options.option import metrics_target as target
+from spark_cas.options.table import metrics_target as target
 from tests.long import full
 from tests.objects.servers import running
 from tests.support.go_programs import built

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from spark_cas.programs.input import whole_files
+from spark_cas.programs.input import spark_files
 from tests.programs.loading import all_records
 
 TO_LOG = ("--job", "load-1", "--partitions", "1", "--value", "value")
@@ -89,12 +89,12 @@ COMPLETE = {
 @pytest.mark.parametrize("name", DAMAGED)
 def test_decompression_of_damaged_data_fails(name):
     with pytest.raises(OSError, match=r"[a-z]"):
-        whole_files.decompress(name, pa.py_buffer(DAMAGED[name]))
+        spark_files.decompress(name, pa.py_buffer(DAMAGED[name]))
 
 
 @pytest.mark.parametrize("name", COMPLETE)
 def test_complete_data_decompresses(name):
-    whole_files.decompress(name, pa.py_buffer(COMPLETE[name]))
+    spark_files.decompress(name, pa.py_buffer(COMPLETE[name]))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_first_damaged_file_is_named(load, tmp_path):
 
 @pytest.mark.spark
 def test_file_that_is_too_large_for_the_check_is_rejected(load, tmp_path, monkeypatch):
-    monkeypatch.setattr(whole_files, "MOST_COMPRESSED_BYTES", len(TWO_FRAMES) - 1)
+    monkeypatch.setattr(spark_files, "MOST_COMPRESSED_BYTES", len(TWO_FRAMES) - 1)
     file = tmp_path / "a.txt.zst"
     file.write_bytes(TWO_FRAMES)
     code, report, told = load("--input", str(file), *TO_LOG)

@@ -6,10 +6,9 @@ import pytest
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.unused import log_ignored
-from spark_cas.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, Verdict
-from spark_cas.options.option import READING, Scope
 from spark_cas.options.parse import parse_read, parse_read_stream, parse_route, parse_write
-from spark_cas.options.table import OPTIONS
+from spark_cas.options.table import OPTIONS, READING, Scope
+from tools.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, Verdict
 
 # The option keys in KafkaSourceProvider of spark-sql-kafka-0-10 4.2.0, spelled as there, except one for tests.
 OF_THE_SOURCE = [

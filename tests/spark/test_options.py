@@ -12,7 +12,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka.settings.unused import log_ignored
 from spark_cas.log.spec import LogSpec
-from spark_cas.options.option import Scope
+from spark_cas.options.option_names import AWS, AZURE, GOOGLE
 from spark_cas.options.option_values import OptionValues
 from spark_cas.options.parse import (
     check_read,
@@ -22,8 +22,8 @@ from spark_cas.options.parse import (
     parse_write,
     parse_write_stream,
 )
-from spark_cas.options.store_settings import AWS, AZURE, GOOGLE
-from tools.options_page import render
+from spark_cas.options.table import OPTIONS, Scope
+from tools.options_page import MEANINGS, render
 
 PATH = {"path": "/data/logs/flights"}
 CANARY = "hunter2"
@@ -399,3 +399,4 @@ def test_option_has_the_type_that_the_caller_requests():
 def test_the_page_of_options_is_not_stale():
     page = Path(__file__).parents[2] / "docs" / "options.md"
     assert page.read_text() == render(), "run: python -m tools.options_page > docs/options.md"
+    assert {each.name for each in OPTIONS if not each.internal} == MEANINGS.keys()

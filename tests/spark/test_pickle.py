@@ -20,12 +20,8 @@ from spark_cas.log.load.cancelling import Rejection
 from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.parse import parse_write, parse_write_stream
-from spark_cas.options.read_range import ReadRange
-from spark_cas.options.read_tasks import Splitting
-from spark_cas.options.request import ReadRequest, StreamRequest
-from spark_cas.options.selection import Selection
-from spark_cas.options.topic_partitions import TopicPartition
-from spark_cas.options.trigger_limits import TriggerLimits
+from spark_cas.options.read_range import ReadRange, Splitting, TopicPartition, TriggerLimits
+from spark_cas.options.request import ReadRequest, Selection, StreamRequest
 from spark_cas.spark.reading.read import RecordsPartition, RecordsReader
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.reading.views import ViewPartition, ViewReader

@@ -9,11 +9,11 @@ from spark_cas.options.read_range import (
     LATEST,
     ReadLimit,
     ReadRange,
+    TopicPartition,
     kept,
     parse_offsets,
     parse_times,
 )
-from spark_cas.options.topic_partitions import TopicPartition
 
 FIRST, SECOND = TopicPartition("flights", 0), TopicPartition("flights", 1)
 BOUNDS = {FIRST: Bounds(5, 20), SECOND: Bounds(0, 0)}

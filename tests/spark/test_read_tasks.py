@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.options.read_tasks import Splitting
-from spark_cas.options.topic_partitions import TopicPartition
+from spark_cas.options.read_range import Splitting, TopicPartition
 
 
 def ranges_of(*sizes):

@@ -7,8 +7,8 @@ import pytest
 from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.spec import LogSpec
-from spark_cas.options.selection import Selection
-from spark_cas.options.topic_partitions import TopicPartition
+from spark_cas.options.read_range import TopicPartition
+from spark_cas.options.request import Selection
 from spark_cas.spark.reading.selected_logs import LogState
 from spark_cas.spark.reading.stream_offsets import LogOffsets, StreamOffsets, advanced, available, between
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.options.trigger_limits import TriggerLimits, share
+from spark_cas.options.read_range import TriggerLimits, share
 
 
 @pytest.mark.parametrize(

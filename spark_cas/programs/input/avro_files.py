@@ -18,8 +18,7 @@ from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.avro_schema import AvroType, parse_schema
 from spark_cas.programs.input.columns import arrow_type, merged_columns
 from spark_cas.programs.input.parts import Part, with_positions
-from spark_cas.programs.input.text_files import with_position
-from spark_cas.programs.input.whole_files import FileNumbers, contents
+from spark_cas.programs.input.spark_files import FileNumbers, contents, with_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -262,16 +261,11 @@ def _snappy(stored: bytes) -> bytes:
     return block
 
 
-def _zstandard(stored: bytes) -> bytes:
-    block: bytes = pa.CompressedInputStream(pa.BufferReader(stored), "zstd").read()
-    return block
-
-
 _CODECS: dict[str, Callable[[bytes], bytes]] = {
     "null": bytes,
     "deflate": lambda stored: _decompressed(zlib.decompressobj(-zlib.MAX_WBITS), stored),
     "snappy": _snappy,
-    "zstandard": _zstandard,
+    "zstandard": lambda stored: pa.CompressedInputStream(pa.BufferReader(stored), "zstd").read(),
     "bzip2": lambda stored: _decompressed(bz2.BZ2Decompressor(), stored),
     "xz": lambda stored: _decompressed(lzma.LZMADecompressor(), stored),
 }

@@ -19,6 +19,7 @@ from spark_cas.programs.input.footers import (
 from spark_cas.programs.input.listing import literal
 from spark_cas.programs.input.parts import FILE, POSITION
 from spark_cas.programs.input.read_options import ReadOptions
+from spark_cas.programs.input.spark_files import ALL_FILES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,14 +33,7 @@ _HIDDEN = "_metadata"
 """Column that Spark adds to the rows of files, with the place of a row."""
 _LAST_LETTER = re.compile(r"([A-Za-z0-9])(?=[^A-Za-z0-9/]*$)")
 _OPTIONS = {"parquet": ("datetimeRebaseMode", "int96RebaseMode"), "orc": ()}
-_READ = {
-    # A column that is missing in a file is null in its rows.
-    "mergeSchema": "true",
-    # Do not derive columns from folders such as region=007. Spark would convert the text 007 to the number 7.
-    "recursiveFileLookup": "true",
-    "ignoreCorruptFiles": "false",
-    "ignoreMissingFiles": "false",
-}
+_READ = {**ALL_FILES, "mergeSchema": "true"}  # a column that is missing in a file is null in its rows
 ORC_SETTINGS = {
     # Otherwise, or with more than 100 columns, Spark reads ORC by row, which sorts maps and drops equal keys.
     "spark.sql.codegen.wholeStage": "true",
@@ -82,7 +76,7 @@ def columnar_rows(
         positions = {_BLOCK: F.col("_metadata.file_block_start"), POSITION: F.monotonically_increasing_id()}
     indexed = with_file_index(spark, frame, files, positions)
     if format_name == "orc":
-        indexed = checked_times(spark, indexed)
+        indexed = _checked_times(spark, indexed)
     return with_folder_columns(spark, indexed, files), [FILE, *positions]
 
 
@@ -135,7 +129,6 @@ def _paths_in_order(files: Sequence[InputFile]) -> list[str]:
 
 
 def _require_no_hidden_column(file: InputFile, columns: Sequence[str]) -> None:
-    """Check that a file has no column with the name of Spark's hidden column. Raises UsageError if it has one."""
     for name in columns:
         if name.lower() == _HIDDEN:
             raise UsageError(
@@ -179,13 +172,11 @@ def _require_distinct_names(kind: T.DataType, place: tuple[str, ...]) -> None:
                 _require_distinct_names(field.dataType, (*place, field.name))
 
 
-def checked_times(spark: "SparkSession", frame: "DataFrame") -> "DataFrame":
+def _checked_times(spark: "SparkSession", frame: "DataFrame") -> "DataFrame":
     """Add checks to the DataFrame of ORC files. A task fails for a date or timestamp that Spark may have shifted.
 
     Spark reads the days from 1582-10-05 to 1582-10-14 ten days later. The check rejects the days that these become.
-
-    Raises:
-        UsageError: if there are timestamps and the time zone of a JVM is not UTC
+    Raises UsageError if there are timestamps and the time zone of a JVM is not UTC.
     """
     nothing = F.lit(None)
     kinds = {each.name: each.dataType for each in frame.schema}

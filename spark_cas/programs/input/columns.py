@@ -1,6 +1,8 @@
 """Columns of a load: those of several files, the file of each row, and checks of values at any depth."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,20 +17,6 @@ from spark_cas.programs.input.parts import FILE
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_SIMPLE: dict[T.DataType, pa.DataType] = {
-    T.BooleanType(): pa.bool_(),
-    T.ByteType(): pa.int8(),
-    T.ShortType(): pa.int16(),
-    T.IntegerType(): pa.int32(),
-    T.LongType(): pa.int64(),
-    T.FloatType(): pa.float32(),
-    T.DoubleType(): pa.float64(),
-    T.StringType(): pa.string(),
-    T.BinaryType(): pa.binary(),
-    T.DateType(): pa.date32(),
-    T.TimestampType(): pa.timestamp("us", tz="UTC"),
-    T.TimestampNTZType(): pa.timestamp("us"),
-}
 _URI = "_input_uri"
 Check = Callable[[T.DataType, "Column"], "Column | None"]
 """A function that returns a condition for invalid values; None if the type has no invalid values."""
@@ -50,18 +38,10 @@ def merged_columns(schemas: Iterable[tuple[str, T.StructType]]) -> T.StructType:
 
 
 def arrow_type(spark: T.DataType) -> pa.DataType:
-    """Return the Arrow type of the values of a column."""
-    match spark:
-        case T.StructType():
-            return pa.struct([pa.field(each.name, arrow_type(each.dataType), each.nullable) for each in spark])
-        case T.ArrayType():
-            return pa.list_(pa.field("element", arrow_type(spark.elementType), spark.containsNull))
-        case T.MapType():
-            value = pa.field("value", arrow_type(spark.valueType), spark.valueContainsNull)
-            return pa.map_(arrow_type(spark.keyType), value)
-        case T.DecimalType():
-            return pa.decimal128(spark.precision, spark.scale)
-    return _SIMPLE[spark]
+    """Return the Arrow type of the values of a column, with timestamps in UTC."""
+    from spark_cas.spark.versions import arrow_schema  # tasks that read CSV do not need it
+
+    return arrow_schema(T.StructType([T.StructField("column", spark)])).field(0).type
 
 
 def _merged_structs(left: T.StructType, right: T.StructType, file: str, place: tuple[str, ...]) -> T.StructType:
@@ -116,11 +96,8 @@ def inside(check: Check, kind: T.DataType, value: "Column") -> "Column | None":
                 _any(check, kind.keyType, F.map_keys(value)),
                 _any(check, kind.valueType, F.map_values(value)),
             ]
-    combined = None
-    for each in conditions:
-        if each is not None:
-            combined = each if combined is None else combined | each
-    return combined
+    possible = [each for each in conditions if each is not None]
+    return reduce(or_, possible) if possible else None
 
 
 def _any(check: Check, kind: T.DataType, values: "Column") -> "Column | None":

@@ -7,9 +7,8 @@ is an empty text.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,9 +22,9 @@ from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.csv_text import CsvDialect, CsvText, Positions, parse_csv_options, record_values
 from spark_cas.programs.input.exact_values import NumberFormat, TextColumn, text_column, wrong_values
-from spark_cas.programs.input.parts import BAD, Decoder, Part, require_text, require_utf8, require_whole_file, shown
+from spark_cas.programs.input.parts import BAD, Part, decoded, require_utf8, require_whole_file, shown, text_pieces
 from spark_cas.programs.input.read_options import PLACE, text_fields, with_parsed_times
-from spark_cas.programs.input.text_files import first_lines, parsed_schema, read_lines
+from spark_cas.programs.input.spark_files import first_lines, parsed_schema, read_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -68,12 +67,7 @@ class CsvReader:
         self._dialect = dialect
         self._format = task
         self._header_is_next = dialect.header and part.start == 0
-        self._decoder = Decoder(part, dialect.encoding)
         self._block_bytes = block_bytes
-        self._enough = block_bytes
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._first = b""
         self._lines = 0
         names = [str(number) for number in range(len(task.columns))]
         self._parse = pc.ParseOptions(
@@ -93,28 +87,33 @@ class CsvReader:
         self._short: list[tuple[int, int]] = []
         """Number and columns of each record of a block with a wrong number of values."""
 
-    def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
-        """Add the next bytes of the part and yield complete blocks."""
-        if self._part.start == 0 and not self._first:
-            self._first = data
-            require_text(self._part, data, "CSV")
-        self._add(self._decoder.feed(data))
-        if self._size >= self._enough:
-            yield from self._block(final=False)
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield the remaining records at the end of the part."""
-        self._add(self._decoder.feed(b"", final=True))
-        yield from self._block(final=True)
+    def rows(self, pieces: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+        """Yield blocks of the records of the part, whose bytes arrive in pieces."""
+        collected: list[bytes] = []
+        size, enough = 0, self._block_bytes
+        for data in self._decoded(pieces):
+            collected.append(data)
+            size += len(data)
+            if size >= enough:
+                text = CsvText(self._without_comments(b"".join(collected), final=False), self._dialect)
+                end = text.last_record_end()
+                collected = [text.data[end:]]
+                size = len(collected[0])
+                # Search a record that exceeds a block again only after its size has doubled.
+                enough = max(self._block_bytes, 2 * size)
+                if end:
+                    yield from self._records(text.head(end))
+        text = CsvText(self._without_comments(b"".join(collected), final=True), self._dialect)
+        if text.data:
+            yield from self._records(text)
         if self._header_is_next and not self._part.is_last:
             # The reader of the next part cannot detect that the part begins with the header.
             raise self._part.error("Spark split the file before its header", READ_WHOLE)
 
     def first_record(self, data: bytes, *, is_whole: bool) -> list[str] | None:
         """Return the values of the first record of a file; None if ``data`` does not contain all of it."""
-        require_text(self._part, data, "CSV")
-        decoded = self._decoder.feed(data) + (self._decoder.feed(b"", final=True) if is_whole else b"")
-        text = CsvText(self._without_comments(decoded, final=is_whole), self._dialect)
+        whole = b"".join(self._decoded([data], has_end=is_whole))
+        text = CsvText(self._without_comments(whole, final=is_whole), self._dialect)
         text = self._plain(text.head(len(text.data) if is_whole else text.last_record_end()))
         starts, ends = text.records()
         if not len(starts):
@@ -124,20 +123,8 @@ class CsvReader:
         self._check_quotes(text)
         return record_values(text.data[starts[0] :], self._dialect)
 
-    def _add(self, data: bytes) -> None:
-        self._pieces.append(data)
-        self._size += len(data)
-
-    def _block(self, *, final: bool) -> Iterator[pa.RecordBatch]:
-        data = self._without_comments(b"".join(self._pieces), final=final)
-        text = CsvText(data, self._dialect)
-        cut = len(data) if final else text.last_record_end()
-        self._pieces = [data[cut:]]
-        self._size = len(data) - cut
-        # Search a record that exceeds a block again only after its size has doubled.
-        self._enough = max(self._block_bytes, 2 * self._size)
-        if cut:
-            yield from self._records(text.head(cut))
+    def _decoded(self, pieces: Iterable[bytes], *, has_end: bool = True) -> Iterator[bytes]:
+        return decoded(self._part, text_pieces(self._part, pieces, "CSV"), self._dialect.encoding, has_end=has_end)
 
     def _records(self, raw: CsvText) -> Iterator[pa.RecordBatch]:
         require_utf8(self._part, raw.data, lambda offset: self._lines + raw.line_at(offset))
@@ -245,28 +232,19 @@ class CsvReader:
         inside = text.line_ends[~text.outside]
         inside = inside[text.bytes[inside] == _LINE_FEED]
         if len(inside):
-            raise self._part.error(
-                "a quoted value has a line break, or a quote is not closed",
-                "Give --read-option multiLine=true, or close the quote",
-                line=self._lines + text.line_at(int(inside[0])),
-            )
+            problem = "a quoted value has a line break, or a quote is not closed"
+            fix = "Give --read-option multiLine=true, or close the quote"
+            raise self._error(text, int(inside[0]), problem, fix)
 
     def _check_quotes(self, text: CsvText) -> None:
-        if not len(text.quotes):
-            return
-        wrong = text.wrong_quote()
+        wrong = text.wrong_quote() if len(text.quotes) else None
         if wrong is not None:
-            raise self._part.error(
-                "a quote is inside of an unquoted value, or text follows a closing quote",
-                _QUOTING,
-                line=self._lines + text.line_at(wrong),
-            )
+            raise self._error(text, wrong, "a quote is inside of an unquoted value, or text follows a closing quote")
         if len(text.quotes) % 2:
-            raise self._part.error(
-                "a quote is not closed",
-                _QUOTING,
-                line=self._lines + text.line_at(int(text.quotes[-1])),
-            )
+            raise self._error(text, int(text.quotes[-1]), "a quote is not closed")
+
+    def _error(self, text: CsvText, offset: int, problem: str, fix: str = _QUOTING) -> UnreadableInputError:
+        return self._part.error(problem, fix, line=self._lines + text.line_at(offset))
 
     def _without_comments(self, data: bytes, *, final: bool) -> bytes:
         """Replace comment lines with empty lines, which are skipped."""
@@ -289,11 +267,7 @@ class CsvReader:
         if self._dialect.escapes and self._dialect.escape.encode() in text.data:
             wrong = text.wrong_escape()
             if wrong is not None:
-                raise self._part.error(
-                    "an escaped quote is outside of a quoted value",
-                    _QUOTING,
-                    line=self._lines + text.line_at(wrong),
-                )
+                raise self._error(text, wrong, "an escaped quote is outside of a quoted value")
             text = CsvText(text.with_doubled_quotes(), self._dialect, escaped=False)
         if self._dialect.strip_leading or self._dialect.strip_trailing:
             text = CsvText(text.stripped(), self._dialect, escaped=False)
@@ -352,7 +326,8 @@ def csv_rows(
     task = CsvFormat(dialect, columns, None if dialect.by_place else tuple(header), has_pattern, with_bad)
     added = [T.StructField(name, T.StringType()) for name, used in ((PLACE, has_pattern), (BAD, with_bad)) if used]
     columns_of_task = [T.StructField(each.name, each.dataType, each.nullable or with_bad) for each in result]
-    rows = read_lines(spark, files, partial(CsvReader, task=task), T.StructType([*columns_of_task, *added]))
+    task_schema = T.StructType([*columns_of_task, *added])
+    rows = read_lines(spark, files, lambda part, pieces: CsvReader(part, task).rows(pieces), task_schema)
     return with_parsed_times(rows, fields, formats) if has_pattern else rows
 
 

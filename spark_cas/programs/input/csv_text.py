@@ -176,13 +176,10 @@ class CsvText:
         escapes = escapes[~self._is_outside(escapes)]
         if not len(escapes):
             return self.data
-        new_run = np.concatenate([[True], np.diff(escapes) != 1])
-        first_of_run = np.maximum.accumulate(np.where(new_run, np.arange(len(escapes)), 0))
-        number_in_run = np.arange(len(escapes)) - first_of_run
         result = self.bytes.copy()
         result[self._escaped_quotes - 1] = ord(self._dialect.quote)
         kept = np.ones(len(result), np.bool_)
-        kept[escapes[number_in_run % 2 == 1]] = False
+        kept[escapes[_number_in_run(escapes) % 2 == 1]] = False
         return result[kept].tobytes()
 
     def stripped(self) -> bytes:
@@ -210,18 +207,11 @@ class CsvText:
         quotes = np.flatnonzero(self.bytes == ord(self._dialect.quote))
         if not self._escaped or not len(quotes):
             return quotes, none
-        is_escape = self.bytes == ord(self._dialect.escape)
-        after_escape = (quotes > 0) & is_escape[quotes - 1]
-        for index in np.flatnonzero(after_escape):
-            after_escape[index] = self._escapes_before(int(quotes[index])) % 2 == 1
-        return quotes[~after_escape], quotes[after_escape]
-
-    def _escapes_before(self, offset: int) -> int:
-        escape = ord(self._dialect.escape)
-        first = offset
-        while first and self.data[first - 1] == escape:
-            first -= 1
-        return offset - first
+        escapes = np.flatnonzero(self.bytes == ord(self._dialect.escape))
+        follows_escape = np.zeros(len(self.bytes) + 1, np.bool_)
+        follows_escape[escapes[_number_in_run(escapes) % 2 == 0] + 1] = True
+        is_escaped = follows_escape[quotes]
+        return quotes[~is_escaped], quotes[is_escaped]
 
     def _find_line_ends(self) -> Positions:
         ends = np.flatnonzero(self.bytes == _LF)
@@ -245,6 +235,14 @@ class CsvText:
 
     def _delimits(self, values: npt.NDArray[np.uint8]) -> Flags:
         return np.isin(values, [_LF, _CR, ord(self._dialect.separator), ord(self._dialect.quote)])
+
+
+def _number_in_run(positions: Positions) -> Positions:
+    """Return the number of each position in its run of adjacent ones, counted from 0."""
+    is_new = np.concatenate([[True], np.diff(positions) != 1])[: len(positions)]
+    numbers = np.arange(len(positions))
+    in_run: Positions = numbers - np.maximum.accumulate(np.where(is_new, numbers, 0))
+    return in_run
 
 
 def record_values(record: bytes, dialect: CsvDialect) -> list[str]:

@@ -1,7 +1,7 @@
 """Read the footers and timestamps of local Parquet and ORC files with PyArrow, independently of Spark."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -40,8 +40,7 @@ _NULLS = "spark.sql.parquet.reader.respectUnknownTypeAnnotation.enabled"
 """Setting of Spark that keeps a column without a type, whose values are all null, apart from other columns."""
 _MONTHS = frozenset({"interval year", "interval month", "interval year to month"})
 _Place = tuple[str, ...]
-_Kind = str | dict[str, Any]
-"""A type in Spark's JSON format."""
+"""The names of the enclosing columns and of the column itself."""
 
 
 class _Columns(NamedTuple):
@@ -62,14 +61,13 @@ def check_parquet_footers(spark: "SparkSession", files: Sequence[InputFile]) -> 
         UsageError: for a column that Spark cannot read, and for a schema of Spark in the metadata that would change
           values or hide columns
     """
-    local = _local(files)
     distinct: dict[_Columns, InputFile] = {}
-    for file, columns in zip(local, _in_threads(_check, local), strict=True):
+    for file, columns in _of_local(_check, files):
         distinct.setdefault(columns, file)
     defaults: dict[str, str] = {}
     for columns, file in distinct.items():
         if columns.recorded:
-            defaults.update(dict.fromkeys(check_spark_metadata(spark, file.path), file.path))
+            defaults.update(dict.fromkeys(_columns_with_default(spark, file.path), file.path))
     for columns, file in distinct.items():
         for name in sorted(defaults.keys() - set(columns.names) if columns.types else ()):
             raise UsageError(
@@ -88,9 +86,7 @@ def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
     Raises:
         UsageError: for a column with a fraction of a microsecond
     """
-    local = _local(files)
-    finer = _finer_in_parquet if format_name == "parquet" else _finer_in_orc
-    for file, column in zip(local, _in_threads(finer, local), strict=True):
+    for file, column in _of_local(_finer_in_parquet if format_name == "parquet" else _finer_in_orc, files):
         if column:
             raise UsageError(
                 f"--input: column {column} of file {file.path} has times with fractions of a microsecond, which "
@@ -110,13 +106,14 @@ def reject_orc_types(files: Sequence[InputFile], error: Exception) -> None:
             for each in orc.ORCFile(_path(file)).schema:
                 if _has_type(each.type, pa.types.is_union):
                     return each.name, "union, which Spark does not read. {} Write each type as its own column."
-                if has_unknown_type and _has_type(each.type, _has_zone):
+                if has_unknown_type and _has_type(
+                    each.type, lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None
+                ):
                     fix = "Write the file as Parquet, or use a newer pyspark."
                     return each.name, f"timestamp with local time zone, which {PYSPARK} does not read. {{}} {fix}"
         return "", ""
 
-    local = _local(files)
-    for file, (column, problem) in zip(local, _in_threads(unread, local), strict=True):
+    for file, (column, problem) in _of_local(unread, files):
         if column:
             text = problem.format("Nothing was appended.")
             raise UsageError(f"--input: column {column} of file {file.path} has the ORC type {text}")
@@ -128,16 +125,16 @@ def invalid_file(files: Sequence[InputFile], format_name: str) -> str:
     Spark's error for a truncated ORC file does not name the file.
     """
 
-    def problem(file: InputFile) -> str:
+    def is_invalid(file: InputFile) -> bool:
         try:
             _ROWS[format_name](file)
         except pa.ArrowException:
-            return file.path
+            return True
         except OSError as error:
-            return file.path if error.errno is None else ""  # PyArrow error for invalid bytes
-        return ""
+            return error.errno is None  # PyArrow error for invalid bytes
+        return False
 
-    return next(filter(None, _in_threads(problem, _local(files))), "")
+    return next((file.path for file, invalid in _of_local(is_invalid, files) if invalid), "")
 
 
 def footer_rows(spark: "SparkSession", files: Sequence[InputFile], format_name: str) -> int:
@@ -145,17 +142,11 @@ def footer_rows(spark: "SparkSession", files: Sequence[InputFile], format_name: 
 
     PyArrow reads the footers of local files. For other file systems, Spark counts without reading columns.
     """
-    local = _local(files)
-    if len(local) == len(files):
+    if not is_remote() and all(map(_path, files)):
         with suppress(pa.ArrowException, OSError):
-            return sum(_in_threads(_ROWS[format_name], local))
+            return sum(rows for _, rows in _of_local(_ROWS[format_name], files))
     reader = spark.read.format(format_name).option("recursiveFileLookup", "true").option("mergeSchema", "true")
     return reader.load(literal_paths(files)).count()
-
-
-def _local(files: Sequence[InputFile]) -> list[InputFile]:
-    """Return the files that this process can open; none on Spark Connect, which may use another machine."""
-    return [] if is_remote() else [each for each in files if _path(each)]
 
 
 def _path(file: InputFile) -> str:
@@ -163,9 +154,11 @@ def _path(file: InputFile) -> str:
     return file.path.removeprefix(_LOCAL) if file.path.startswith(f"{_LOCAL}/") else ""
 
 
-def _in_threads(read: Callable[[InputFile], _T], files: Sequence[InputFile]) -> Iterator[_T]:
+def _of_local(read: Callable[[InputFile], _T], files: Sequence[InputFile]) -> Iterator[tuple[InputFile, _T]]:
+    """Yield a result for each file that this process can open; on Spark Connect, they may be on another machine."""
+    local = [] if is_remote() else [each for each in files if _path(each)]
     with ThreadPoolExecutor(_THREADS) as threads:
-        yield from threads.map(read, files)
+        yield from zip(local, threads.map(read, local), strict=True)
 
 
 _ROWS: dict[str, Callable[[InputFile], int]] = {
@@ -245,10 +238,6 @@ def _finer_in_orc(file: InputFile) -> str:
     return ""
 
 
-def _has_zone(kind: pa.DataType) -> bool:
-    return pa.types.is_timestamp(kind) and kind.tz is not None
-
-
 def _has_type(kind: pa.DataType, matches: Callable[[pa.DataType], bool]) -> bool:
     return matches(kind) or any(_has_type(kind.field(at).type, matches) for at in range(kind.num_fields))
 
@@ -277,17 +266,13 @@ def _unreadable(column: pq.ColumnSchema) -> str:
     return ""
 
 
-def check_spark_metadata(spark: "SparkSession", path: str) -> list[str]:
-    """Check that Spark's schema in a Parquet file agrees with the columns of the file.
+def _columns_with_default(spark: "SparkSession", path: str) -> list[str]:
+    """Return the columns to which Spark's schema in a Parquet file gives a default value for files without them.
 
-    Returns:
-        names of the columns that have a default value for files without the column
-
-    Raises:
-        UsageError: for a column that differs
+    Raises UsageError if this schema differs from the columns of the file.
     """
     recorded, actual = _schemas(spark, path)
-    difference = next(_differences(recorded, actual, ()), None)
+    difference = _difference(dict(_places(recorded)), dict(_places(actual)))
     if difference:
         raise UsageError(
             f"--input: Spark's schema of file {path} differs from its columns: {difference}. Nothing was appended. "
@@ -322,43 +307,39 @@ def _schemas(spark: "SparkSession", path: str) -> tuple[Any, Any]:
     return json.loads(recorded.json()), json.loads(actual.json())
 
 
-def _differences(recorded: _Kind, actual: _Kind, place: _Place) -> Iterator[str]:
-    """Yield each difference between two types."""
-    match recorded, actual:
-        case {"type": "udt", "sqlType": stored}, _:
-            yield from _differences(stored, actual, place)
-        case {"type": "struct", "fields": left}, {"type": "struct", "fields": right}:
-            yield from _differences_of_fields(_by_name(left), _by_name(right), place)
-        case {"type": "array", "elementType": left}, {"type": "array", "elementType": right}:
-            yield from _differences(left, right, (*place, "element"))
-        case {"keyType": left_key, "valueType": left}, {"keyType": right_key, "valueType": right}:
-            yield from _differences(left_key, right_key, (*place, "key"))
-            yield from _differences(left, right, (*place, "value"))
-        case _ if _stored(recorded) != actual:
-            yield f"column {'.'.join(place)} is {_short(actual)}, and its type in the metadata is {_short(recorded)}"
+def _difference(recorded: Mapping[_Place, str], actual: Mapping[_Place, str]) -> str:
+    """Return the first difference between the columns of two schemas; empty if there is none."""
+    for place in [*recorded, *actual]:
+        column = ".".join(place)
+        if place not in actual:
+            return f"the file does not have column {column} of the metadata"
+        if place not in recorded:
+            return f"the metadata does not have column {column} of the file"
+        if _stored(recorded[place]) != actual[place]:
+            return f"column {column} is {actual[place]}, and its type in the metadata is {recorded[place]}"
+    return ""
 
 
-def _differences_of_fields(recorded: Mapping[str, Any], actual: Mapping[str, Any], place: _Place) -> Iterator[str]:
-    for name in [*recorded, *actual]:
-        column = ".".join((*place, name))
-        if name not in actual:
-            yield f"the file does not have column {column} of the metadata"
-        elif name not in recorded:
-            yield f"the metadata does not have column {column} of the file"
-        else:
-            yield from _differences(recorded[name], actual[name], (*place, name))
+def _places(kind: str | dict[str, Any], place: _Place = ()) -> Iterator[tuple[_Place, str]]:
+    """Yield the place and the type of each column, at any depth, of a type in Spark's JSON format."""
+    parts: dict[str, Any] = {}
+    match kind:
+        case {"type": "udt", "sqlType": stored}:
+            kind = stored
+    match kind:
+        case {"type": "struct", "fields": fields}:
+            parts = {each["name"]: each["type"] for each in fields}
+        case {"type": "array", "elementType": element}:
+            parts = {"element": element}
+        case {"type": "map", "keyType": key, "valueType": value}:
+            parts = {"key": key, "value": value}
+    yield place, str(kind["type"] if isinstance(kind, dict) else kind)
+    for name, each in parts.items():
+        yield from _places(each, (*place, name))
 
 
-def _by_name(fields: Iterable[Any]) -> dict[str, Any]:
-    return {each["name"]: each["type"] for each in fields}
-
-
-def _stored(kind: _Kind) -> _Kind:
+def _stored(kind: str) -> str:
     """Return the type of the column that Spark writes for a type: a number without annotation for intervals."""
-    if isinstance(kind, str) and kind.startswith("interval "):
+    if kind.startswith("interval "):
         return "integer" if kind in _MONTHS else "long"
     return kind
-
-
-def _short(kind: _Kind) -> str:
-    return str(kind["type"] if isinstance(kind, dict) else kind)

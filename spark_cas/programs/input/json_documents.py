@@ -147,16 +147,12 @@ def beyond_limits(document: str, value: Json) -> str | None:
 def compact(value: Json) -> str:
     """Return a value as JSON without spaces. Numbers keep their text."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_quoted(name)}:{compact(each)}" for name, each in value.items()) + "}"
+        return "{" + ",".join(f"{compact(name)}:{compact(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(compact, value)) + "]"
     if isinstance(value, Number):
         return str(value)
     return json.dumps(value, ensure_ascii=False)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _source(document: str, steps: Sequence[Step]) -> str:

@@ -29,14 +29,14 @@ from spark_cas.programs.input.parts import (
     BAD,
     SHOWN_CHARACTERS,
     UTF_8,
-    LineDecoder,
     Part,
     count_filled_lines,
+    decoded_lines,
     encoding_name,
     keeps_line_ends,
-    require_text,
     require_whole_file,
     shown,
+    text_pieces,
 )
 from spark_cas.programs.input.read_options import (
     PLACE,
@@ -47,7 +47,7 @@ from spark_cas.programs.input.read_options import (
     text_type,
     with_parsed_times,
 )
-from spark_cas.programs.input.text_files import parsed_schema, read_lines
+from spark_cas.programs.input.spark_files import parsed_schema, read_lines
 from spark_cas.spark.versions import parse_json
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def json_rows(
     task_schema = T.StructType([*columns, T.StructField(DOCUMENT, T.BinaryType(), nullable=with_bad)])
     bad = [T.StructField(BAD, T.StringType())] if with_bad else []
     count = count_filled_lines if keeps_line_ends(encoding) and not multi_line else None
-    rows = read_lines(spark, files, partial(_JsonReader, task=task), T.StructType([*task_schema, *bad]), count)
+    rows = read_lines(spark, files, partial(_json_batches, task=task), T.StructType([*task_schema, *bad]), count)
     if not with_columns:
         return rows
     if schema is not None:
@@ -277,7 +277,7 @@ def json_rows(
         T.StructField(each.name, each.dataType, each.nullable or with_bad) for each in text_fields(fields, formats)
     ]
     result = T.StructType([*columns, *task_schema, T.StructField(PLACE, T.StringType()), *bad])
-    rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), result, count)
+    rows = read_lines(spark, files, partial(_json_batches, task=replace(task, schema=fields)), result, count)
     return with_parsed_times(rows, fields, formats)
 
 
@@ -286,41 +286,33 @@ def json_path_column(path: str) -> "Column":
 
     A string has no quotes and escapes. A number, object or array is as in the document, and null is null.
     """
-    return _column(path)
+    return F.col(quoted(path))
+
+
+def _json_batches(part: Part, pieces: Iterator[bytes], task: _Format) -> Iterator[pa.RecordBatch]:
+    require_whole_file(part, task.encoding, whole=task.multi_line)
+    reader = _JsonReader(part, task)
+    lines = decoded_lines(part, text_pieces(part, pieces, "JSON"), task.encoding)
+    if task.multi_line:
+        yield from reader.whole_file(b"".join(text for _, text in lines).decode())
+        return
+    for first, text in lines:
+        yield from reader.documents(first, text.decode())
 
 
 class _JsonReader:
-    """Reader of one part of a JSON file in a task."""
-
     def __init__(self, part: Part, task: _Format) -> None:
-        require_whole_file(part, task.encoding, whole=task.multi_line)
         self._part = part
         self._format = task
-        self._decoder = LineDecoder(part, task.encoding)
-        self._pieces: list[bytes] = []
         self._columns_of = None
         if task.schema is not None:
             self._columns_of = field_converter(task.schema, task.formats, scalars_only=task.is_inferred)
 
-    def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
-        if self._part.start == 0 and not self._decoder.lines:
-            require_text(self._part, data, "JSON")
-        yield from self._batches(self._decoder.feed(data))
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        yield from self._batches(self._decoder.finish())
-        if self._format.multi_line:
-            yield from self._whole_file(b"".join(self._pieces).decode())
-
-    def _batches(self, lines: bytes) -> Iterator[pa.RecordBatch]:
-        if self._format.multi_line:
-            self._pieces.append(lines)
-            return
-        first = self._decoder.lines - lines.count(b"\n") + 1
+    def documents(self, first: int, lines: str) -> Iterator[pa.RecordBatch]:
         documents: list[str] = []
         values: list[Json | ValueError] = []
         numbers: list[int] = []
-        for number, line in enumerate(lines.decode().split("\n"), first):
+        for number, line in enumerate(lines.split("\n"), first):
             document = line.strip(_SPACES)
             if document:
                 documents.append(document)
@@ -332,7 +324,7 @@ class _JsonReader:
         if documents:
             yield self._batch(documents, values, numbers)
 
-    def _whole_file(self, text: str) -> Iterator[pa.RecordBatch]:
+    def whole_file(self, text: str) -> Iterator[pa.RecordBatch]:
         if not text.strip(_SPACES + "\n"):
             return
         try:
@@ -424,7 +416,3 @@ def _steps(path: str) -> list[Step]:
         return parse_path(path)
     except ValueError:
         raise UsageError(f"{path!r} is no JSON path; expected one such as $.customer.id or $.items[0].") from None
-
-
-def _column(name: str) -> "Column":
-    return F.col(quoted(name))

@@ -104,13 +104,11 @@ def _is_local(path: str, spark: "SparkSession | None") -> bool:
         return False  # the server's local files are different ones
     if _SCHEME.match(path):
         return _LOCAL.match(path) is not None
-    return spark is None or _default_file_system(spark).startswith("file:")
-
-
-def _default_file_system(spark: "SparkSession") -> str:
+    if spark is None:
+        return True
     # Hadoop's configuration determines the scheme of paths without one. Python has no public access to it.
     configuration = java_context(spark.sparkContext).hadoopConfiguration()
-    return str(configuration.get("fs.defaultFS", "file:///"))
+    return str(configuration.get("fs.defaultFS", "file:///")).startswith("file:")
 
 
 def _list_local(path: str) -> tuple[list[InputFile], list[str]]:
@@ -204,17 +202,13 @@ def _list_with_spark(path: str, spark: "SparkSession") -> list[InputFile]:
     modified = listed.column("modificationTime").cast("timestamp[ms]", safe=False).cast("int64").to_pylist()
     sizes = listed.column("length").to_pylist()
     result = dict(zip(listed.column("path").to_pylist(), zip(sizes, modified, strict=True), strict=True))
-    for name in map(_with_one_slash, names):
-        result.setdefault(name, (0, 0))  # the source has no row for an empty file
+    for name in names:
+        # The source has no row for an empty file. Its listing has one slash in file:/a.
+        result.setdefault(re.sub(r"^file:/+", "file:/", name), (0, 0))
     return [
         InputFile(each, size, time, _partitions(_folders_below(path, each)))
         for each, (size, time) in sorted(result.items())
     ]
-
-
-def _with_one_slash(uri: str) -> str:
-    """Convert ``file:///a`` to ``file:/a``, as in Spark's listing."""
-    return re.sub(r"^file:/+", "file:/", uri)
 
 
 def _folders_below(root: str, file: str) -> list[str]:

@@ -3,10 +3,10 @@
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from typing import Protocol
+from itertools import chain, groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -95,14 +95,8 @@ def shown(value: object) -> str:
     return repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
 
 
-class PartReader(Protocol):
-    """Converts the bytes of one part to batches of rows."""
-
-    def feed(self, data: bytes) -> "Iterator[pa.RecordBatch]":
-        """Read the next bytes of the part, which end with a line end, and yield rows."""
-
-    def finish(self) -> "Iterator[pa.RecordBatch]":
-        """Yield the remaining rows at the end of the part."""
+PartReader = Callable[[Part, Iterator[bytes]], Iterator[pa.RecordBatch]]
+"""A function that converts the bytes of a part to batches of rows. They arrive in pieces that end with a line end."""
 
 
 def file_key(path: str) -> int:
@@ -114,7 +108,7 @@ def file_key(path: str) -> int:
 def read_parts(
     batches: "Iterator[pa.RecordBatch]",
     files: Sequence[tuple[str, int]],
-    reader_of: Callable[[Part], PartReader],
+    reader: PartReader,
     count_rows: Callable[[bytes], int] | None = None,
 ) -> "Iterator[pa.RecordBatch]":
     """Read lines that arrive as batches with the columns text, file key, start and end of the part, file size.
@@ -124,7 +118,7 @@ def read_parts(
     Args:
         batches: the lines
         files: path and listed size of each file
-        reader_of: makes the reader of a part
+        reader: converts the bytes of a part
         count_rows: counts the rows in some lines without the reader; None if the format has no such count
 
     Raises:
@@ -143,7 +137,7 @@ def read_parts(
                 f"the file has {size} bytes, and was listed with {listed}: it changed during the load",
                 "Run the load again when nothing writes to the input",
             )
-        yield from _part_rows(part, reader_of(part), (data for *_, data in pieces), count_rows)
+        yield from _part_rows(part, reader, (data for *_, data in pieces), count_rows)
 
 
 def with_positions(batch: pa.RecordBatch, file: int, first: int) -> pa.RecordBatch:
@@ -164,14 +158,19 @@ def count_filled_lines(lines: bytes) -> int:
     return sum(1 for line in lines.split(b"\n") if line.strip(b" \t\r"))
 
 
-def require_text(part: Part, first: bytes, name: str) -> None:
-    """Reject a file that begins like a binary format."""
-    for magic, binary in _MAGIC:
-        if first.startswith(magic) and (not magic.isalnum() or _CONTROL.search(first[:_MAGIC_BYTES])):
-            raise part.error(
-                f"the file is not {name}: it begins as {binary} does",
-                "Give its --format, or remove it from the input",
-            )
+def text_pieces(part: Part, pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """Yield the pieces of a part. Reject a file that begins like a binary format."""
+    is_first = part.start == 0
+    for data in pieces:
+        if is_first and data:
+            is_first = False
+            for magic, binary in _MAGIC:
+                if data.startswith(magic) and (not magic.isalnum() or _CONTROL.search(data[:_MAGIC_BYTES])):
+                    raise part.error(
+                        f"the file is not {name}: it begins as {binary} does",
+                        "Give its --format, or remove it from the input",
+                    )
+        yield data
 
 
 def _part_rows(
@@ -179,16 +178,17 @@ def _part_rows(
 ) -> Iterator[pa.RecordBatch]:
     counted = returned = 0
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def counting() -> Iterator[bytes]:
         nonlocal counted
         for data in pieces:
             counted += count_rows(data) if count_rows else 0
-            yield from reader.feed(data)
-        yield from reader.finish()
+            yield data
 
-    for batch in batches():
+    remaining = counting()
+    for batch in reader(part, remaining):
         yield with_positions(batch, part.index, part.start * _ROWS_PER_BYTE + returned)
         returned += batch.num_rows
+    deque(remaining, maxlen=0)  # also count the lines that a defective reader leaves
     if count_rows and returned != counted:
         raise part.error(
             f"the file has {counted} rows, and the reader returned {returned}",
@@ -240,101 +240,92 @@ def require_utf8(part: Part, text: bytes, line_of: Callable[[int], int]) -> None
         raise _undecodable(part, UTF_8, error, line_of(error.start)) from None
 
 
-class Decoder:
-    """Incremental decoder of one part of a file to UTF-8. It does not check bytes that are already UTF-8."""
+def decoded(part: Part, pieces: Iterable[bytes], encoding: str, *, has_end: bool = True) -> Iterator[bytes]:
+    """Decode the pieces of a part to UTF-8. Bytes that are already UTF-8 are not checked.
 
-    def __init__(self, part: Part, encoding: str) -> None:
-        self._part = part
-        self._encoding = encoding
-        self._decoder = None if encoding == UTF_8 else codecs.getincrementaldecoder(encoding)("strict")
-        self._at_start = part.start == 0
-        self._needs_mark = self._at_start and encoding in _NEEDS_BOM
-        self._lines = 0
-        self._last = ""
-        self._bytes = 0
+    If ``has_end`` is false, the pieces are only the beginning of the part.
 
-    def feed(self, data: bytes, *, final: bool = False) -> bytes:
-        """Return the next bytes as UTF-8.
-
-        Raises UnreadableInputError for bytes that are not of the encoding, and if the end of the file may be missing.
-        """
-        if self._decoder is None:
-            return data
-        self._bytes += len(data)
-        if final:
-            self._require_all_bytes()
-        if self._needs_mark and data:
-            self._require_mark(data)
-            self._needs_mark = False
-        if final and self._decoder.getstate()[0] == _LINE_END:
-            # Spark removes byte 10 at the end of each line, and this reader adds it again. After the last line of a
-            # file, this is one byte too many if a character has several bytes.
-            return b""
+    Raises UnreadableInputError for bytes that are not of the encoding, and if the end of the file may be missing.
+    """
+    if encoding == UTF_8:
+        yield from pieces
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("strict")
+    has_mark = part.start == 0 and encoding not in _NEEDS_BOM  # otherwise the decoder removes the byte order mark
+    lines, last, size = 0, "", 0
+    for data, is_end in chain(((each, False) for each in pieces), [(b"", True)] if has_end else []):
+        if data and not size:
+            _require_mark(part, data, encoding)
+        size += len(data)
+        if is_end:
+            _require_all_bytes(part, size)
+            if decoder.getstate()[0] == _LINE_END:
+                # Spark removes byte 10 at the end of each line, and this reader adds it again. After the last line of
+                # a file, this is one byte too many if a character has several bytes.
+                return
         try:
-            text = self._decoder.decode(data, final)
+            text = decoder.decode(data, is_end)
         except UnicodeDecodeError as error:
-            line = 1 + self._lines + error.object[: error.start].count(_LINE_END)
-            raise _undecodable(self._part, self._encoding, error, line) from None
-        self._last = text[-1:] or self._last
-        if final and self._last not in ("", "\n"):
+            line = 1 + lines + error.object[: error.start].count(_LINE_END)
+            raise _undecodable(part, encoding, error, line) from None
+        last = text[-1:] or last
+        if is_end and last not in ("", "\n"):
             # The added byte 10 is part of this character. Without it, the file may end within a character.
-            raise self._part.error(
-                f"the file ends within a character of {self._encoding.upper()}, or with U+{ord(self._last):04X} and "
-                "no line end",
+            raise part.error(
+                f"the file ends within a character of {encoding.upper()}, or with U+{ord(last):04X} and no line end",
                 "Write the whole file, with a line end at its end, or as UTF-8",
             )
-        self._lines += text.count("\n")
-        if self._at_start and text:
-            self._at_start = False
-            # If the encoding requires a byte order mark, its decoder has removed the mark.
-            text = text if self._encoding in _NEEDS_BOM else text.removeprefix(_BOM)
-        return text.encode(UTF_8)
-
-    def _require_all_bytes(self) -> None:
-        """Reject a file that begins with the mark of UTF-8, which Spark removes in each encoding."""
-        part = self._part
-        if part.start == 0 and self._bytes < part.size and not part.path.lower().endswith(_COMPRESSED):
-            raise part.error(
-                f"the file begins with the bytes {codecs.BOM_UTF8.hex(' ')} of UTF-8, which Spark removed",
-                "Give --read-option encoding=UTF-8, or remove these bytes",
-            )
-
-    def _require_mark(self, data: bytes) -> None:
-        if not data.startswith(_NEEDS_BOM[self._encoding]):
-            name = self._encoding.upper()
-            raise self._part.error(
-                f"the file does not begin with the byte order mark of {name}",
-                f"Give the byte order: --read-option encoding={name}LE or {name}BE",
-            )
+        lines += text.count("\n")
+        if has_mark and text:
+            has_mark = False
+            text = text.removeprefix(_BOM)
+        yield text.encode(UTF_8)
 
 
-class LineDecoder:
-    """Incremental decoder of one part of a file to complete lines of UTF-8."""
+def decoded_lines(part: Part, pieces: Iterable[bytes], encoding: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a part as UTF-8, in pieces of whole lines, each with the number of its first line.
 
-    def __init__(self, part: Part, encoding: str) -> None:
-        self._part = part
-        self._decoder = Decoder(part, encoding)
-        self._pending = b""
-        self.lines = 0
-        """Number of lines that were returned."""
+    Each line ends with a line end. Raises UnreadableInputError as `decoded`.
+    """
+    first = 1
+    for lines in _whole_lines(decoded(part, pieces, encoding)):
+        _require_utf8_lines(part, lines, first)
+        yield first, lines
+        first += lines.count(_LINE_END)
 
-    def feed(self, data: bytes) -> bytes:
-        """Return the lines that are complete after these bytes. Each ends with a line end."""
-        return self._lines(self._decoder.feed(data), final=False)
 
-    def finish(self) -> bytes:
-        """Return the last line, with a line end."""
-        return self._lines(self._decoder.feed(b"", final=True), final=True)
+def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    pending = b""
+    for piece in pieces:
+        lines = pending + piece
+        end = lines.rfind(_LINE_END) + 1
+        pending = lines[end:]
+        if end:
+            yield lines[:end]
+    if pending:
+        yield pending + _LINE_END
 
-    def _lines(self, text: bytes, *, final: bool) -> bytes:
-        text = self._pending + text
-        if final and text and not text.endswith(_LINE_END):
-            text += _LINE_END
-        end = text.rfind(_LINE_END) + 1
-        text, self._pending = text[:end], text[end:]
-        require_utf8(self._part, text, lambda offset: 1 + self.lines + text.count(_LINE_END, 0, offset))
-        self.lines += text.count(_LINE_END)
-        return text
+
+def _require_utf8_lines(part: Part, lines: bytes, first: int) -> None:
+    require_utf8(part, lines, lambda offset: first + lines.count(_LINE_END, 0, offset))
+
+
+def _require_all_bytes(part: Part, size: int) -> None:
+    """Reject a file that begins with the mark of UTF-8, which Spark removes in each encoding."""
+    if part.start == 0 and size < part.size and not part.path.lower().endswith(_COMPRESSED):
+        raise part.error(
+            f"the file begins with the bytes {codecs.BOM_UTF8.hex(' ')} of UTF-8, which Spark removed",
+            "Give --read-option encoding=UTF-8, or remove these bytes",
+        )
+
+
+def _require_mark(part: Part, data: bytes, encoding: str) -> None:
+    if part.start == 0 and encoding in _NEEDS_BOM and not data.startswith(_NEEDS_BOM[encoding]):
+        name = encoding.upper()
+        raise part.error(
+            f"the file does not begin with the byte order mark of {name}",
+            f"Give the byte order: --read-option encoding={name}LE or {name}BE",
+        )
 
 
 def require_whole_file(part: Part, encoding: str = "", *, whole: bool = False) -> None:

@@ -17,7 +17,6 @@ from spark_cas.log.open import open_log
 from spark_cas.programs.arguments import LoadRequest
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.listing import list_input
-from spark_cas.programs.load_report import InputTotals
 from spark_cas.programs.program import print_line
 
 if TYPE_CHECKING:
@@ -36,10 +35,13 @@ class ListedInput:
     list: InputList
     skipped: tuple[str, ...]
 
-    @property
-    def totals(self) -> InputTotals:
-        """Number and size of the files, for the report."""
-        return InputTotals(len(self.files), self.list.bytes, self.skipped)
+    def totals(self, rows: int | None) -> dict[str, object]:
+        """Return the totals for the report: files, bytes before decompression, skipped hidden names, and rows.
+
+        Args:
+            rows: the rows by the footers of Parquet or ORC files; None if not known
+        """
+        return {"files": len(self.files), "bytes": self.list.bytes, "skipped": self.skipped, "rows": rows}
 
 
 def listed_input(request: LoadRequest, write: "WriteRequest", spark: "SparkSession", console: Console) -> ListedInput:

@@ -12,11 +12,9 @@ from spark_cas.core.errors import TrimmedError, TruncatedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.log.backend import Backend
-from spark_cas.options.option import VIEW_NEWEST
-from spark_cas.options.read_range import kept
-from spark_cas.options.read_tasks import Task
+from spark_cas.options.read_range import Ranges, Splitting, Task, TopicPartition, kept
 from spark_cas.options.request import ReadRequest
-from spark_cas.options.topic_partitions import TopicPartition
+from spark_cas.options.table import VIEW_NEWEST
 from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.arrow_rows import RowBuilder
 from spark_cas.spark.plain_errors import called_by_spark

@@ -12,8 +12,8 @@ from spark_cas.core.expansion import Expansion, Layouts
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import TopicList, open_topics
-from spark_cas.options.selection import Selection
-from spark_cas.options.topic_partitions import TopicPartition
+from spark_cas.options.read_range import TopicPartition
+from spark_cas.options.request import Selection
 from spark_cas.spark.worker import open_here
 
 

@@ -8,9 +8,7 @@ from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, Tr
 from spark_cas.core.expansion import Expansion, reading_limits
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.recorded_fields import from_fields
-from spark_cas.options.read_range import kept
-from spark_cas.options.topic_partitions import TopicPartition, listing
-from spark_cas.options.trigger_limits import share
+from spark_cas.options.read_range import TopicPartition, kept, listing, share
 from spark_cas.spark.reading.selected_logs import LogState, LogStates, bounds_in
 from spark_cas.spark.versions import newest_offset, progress_offset
 

@@ -15,10 +15,8 @@ from pyspark.sql.types import StructType
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, OptionError, TruncatedError, UndecidedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.log import timing
-from spark_cas.options.read_range import kept
-from spark_cas.options.read_tasks import Ranges
+from spark_cas.options.read_range import Ranges, TopicPartition, kept
 from spark_cas.options.request import StreamRequest
-from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.read import RecordsPartition, read_records

@@ -23,9 +23,9 @@ from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.log.open import open_log
 from spark_cas.log.tombstones import unproven_below
-from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.options.parse import parse_route
 from spark_cas.spark.reading.bootstrap import PinnedBounds, PinnedLog
+from spark_cas.options.table import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.spark.schema import RECORDS, mark_of
 from spark_cas.spark.setup import own_errors
 from spark_cas.spark.writing.end_markers import without_end_markers

@@ -19,10 +19,8 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client import ask as asking
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.options.read_range import ReadRange
-from spark_cas.options.read_tasks import Splitting
-from spark_cas.options.request import ReadRequest
-from spark_cas.options.selection import Selection
+from spark_cas.options.read_range import ReadRange, Splitting
+from spark_cas.options.request import ReadRequest, Selection
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.schema import OFFSETS

@@ -8,7 +8,7 @@ from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError, plain_error
 from spark_cas.programs.input.parts import FILE, POSITION
-from spark_cas.programs.input.text_files import whole_file_settings
+from spark_cas.programs.input.spark_files import whole_file_settings
 
 
 def write_file(path, data):

@@ -9,7 +9,7 @@ from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.listing import list_input
 from spark_cas.programs.input.parts import FILE, POSITION
-from spark_cas.programs.input.whole_files import binary_rows
+from spark_cas.programs.input.spark_files import binary_rows
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,7 @@ from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.recorded_list import ListedInput
 from spark_cas.programs.input.session_settings import pinned_settings
-from spark_cas.programs.input.text_files import text_rows
-from spark_cas.programs.input.whole_files import require_complete
+from spark_cas.programs.input.spark_files import require_complete, text_rows
 from spark_cas.programs.load_input import append_bad_rows, input_settings, separated_rows
 from spark_cas.spark import versions
 from tests.programs.input.reading import message_of, write_file

@@ -30,19 +30,15 @@ def read(data, columns, dialect=NO_HEADER, *, header=None, pieces=(), block_byte
     Like Spark's lines, the last piece always ends with a line feed.
     """
     reader = CsvReader(part, text_format(dialect, columns, header), block_bytes)
-    blocks: list = []
     data += b"\n" if data and not data.endswith(b"\n") else b""
     bounds = [0, *sorted(max(each % (len(data) + 1), min(4, len(data))) for each in pieces), len(data)]
-    for first, end in pairwise(bounds):
-        blocks += reader.feed(data[first:end])
-    blocks += reader.finish()
+    blocks = reader.rows(data[first:end] for first, end in pairwise(bounds))
     return [tuple(row.values()) for block in blocks for row in block.to_pylist()]
 
 
 def read_lines(data, columns, pieces, **kwargs):
     reader = CsvReader(PART, text_format(NO_HEADER, columns, with_place=True), **kwargs)
-    blocks = [block for piece in pieces for block in reader.feed(piece)] + list(reader.finish())
-    return [int(place.rpartition(" ")[2]) for block in blocks for place in block[PLACE].to_pylist()]
+    return [int(place.rpartition(" ")[2]) for block in reader.rows(pieces) for place in block[PLACE].to_pylist()]
 
 
 def rejected(data, columns=2, dialect=NO_HEADER, **kwargs):

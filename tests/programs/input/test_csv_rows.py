@@ -10,7 +10,7 @@ import pytest
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.parts import FILE, POSITION
-from spark_cas.programs.input.text_files import whole_file_settings
+from spark_cas.programs.input.spark_files import whole_file_settings
 from tests.programs.input.reading import message_of, rows_of, settings, write_file
 
 pytestmark = pytest.mark.spark

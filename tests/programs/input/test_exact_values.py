@@ -3,7 +3,6 @@
 import datetime as dt
 from decimal import Decimal
 from fractions import Fraction
-from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -192,7 +191,7 @@ def test_place_of_a_value_is_named(data, place):
     columns = (column(StringType()), text_column(StructField("y", IntegerType(), nullable=False), ValueFormats()))
     reader = CsvReader(Part("file:/a.csv"), CsvFormat(parse_csv_options({})[0], columns))
     with pytest.raises(UnreadableInputError, match=place):
-        list(chain(reader.feed(data), reader.finish()))
+        list(reader.rows([data]))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.parts import count_filled_lines, count_lines, file_key, read_parts
-from spark_cas.programs.input.text_files import text_rows
+from spark_cas.programs.input.spark_files import text_rows
 from tests.programs.input.reading import message_of, rows_of, write_file
 
 pytestmark = pytest.mark.spark
@@ -74,19 +74,20 @@ def test_file_that_has_another_size_than_listed_is_rejected(spark, tmp_path):
     assert "4 bytes" in message_of(lambda: rows_of(spark, [file], lambda: text_rows(spark, [file], {})))
 
 
-class DropsLastLine:
+def drops_last_line(_, pieces):
     """A defective reader that drops the last line."""
-
-    def feed(self, data):
-        lines = data.split(b"\n")[:-1]
-        yield pa.record_batch({"value": lines[:-1]})
-
-    def finish(self):
-        return iter(())
+    lines = b"".join(pieces).split(b"\n")[:-1]
+    yield pa.record_batch({"value": lines[:-1]})
 
 
+def reads_one_piece(_, pieces):
+    """A defective reader that ends before the last piece."""
+    yield pa.record_batch({"value": [next(pieces)]})
+
+
+@pytest.mark.parametrize("reader", [drops_last_line, reads_one_piece])
 @pytest.mark.parametrize("count", [count_lines, count_filled_lines])
-def test_reader_that_drops_a_line_is_detected(count):
+def test_reader_that_drops_a_line_is_detected(count, reader):
     path = "file:/a.txt"
     columns = {
         "text": [b"one\n", b"two\n"],
@@ -95,8 +96,9 @@ def test_reader_that_drops_a_line_is_detected(count):
         "end": [8, 8],
         "size": [8, 8],
     }
+    batch = pa.record_batch(columns)
     with pytest.raises(UnreadableInputError, match=r"a\.txt.*2.*1"):
-        list(read_parts(iter([pa.record_batch(columns)]), [(path, 8)], lambda _: DropsLastLine(), count))
+        list(read_parts(iter([batch[:1], batch[1:]]), [(path, 8)], reader, count))
 
 
 def test_lines_of_spaces_are_no_documents():

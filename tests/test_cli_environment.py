@@ -4,9 +4,8 @@ from importlib import metadata
 
 import pytest
 
+from spark_cas.cli.diagnosing import environment_findings, versions
 from spark_cas.core.finding import Problem
-from spark_cas.programs import environment
-from spark_cas.programs.environment import environment_findings, versions
 
 
 @pytest.mark.parametrize(("installed", "supported"), [("3.5.9", False), ("4.0.0", True), ("4.4.0", False)])
@@ -32,4 +31,4 @@ def test_unused_accelerator_is_found():
 
 def test_platform_is_named(monkeypatch):
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
-    assert (environment.versions()["platform"] or "").startswith("Databricks 17.3, ")
+    assert (versions()["platform"] or "").startswith("Databricks 17.3, ")
