@@ -157,7 +157,7 @@ def test_no_import_takes_that_of_pandas():
     assert "pandas" in imported_with(["pyarrow", "pandas"])
 
 
-PARTS_OF_ACCELERATORS = {"__init__", "input_stream", "librdkafka", "lifetime", "record_arrays"}
+PARTS_OF_ACCELERATORS = {"__init__", "input_stream", "librdkafka", "record_arrays"}
 STATED = re.compile(r"^Saves: .*?\bRows?\s(.*?)^Public path: .*?^Tested: ", re.MULTILINE | re.DOTALL)
 
 

@@ -49,28 +49,45 @@ def within(seconds: float, *, extensible: bool = False) -> Iterator[None]:
         _deadline.reset(token)
 
 
-def call_within(seconds: float, call: Callable[[], None]) -> None:
-    """Call a function of a library that has no deadline, in another thread.
+class BackgroundCall(Thread):
+    """A call of a library that has no deadline, in a thread of its own. It starts at once."""
 
-    Raises:
-        TimeoutError: The call has not ended. It continues, and its result is ignored.
-        Exception: The error of the call.
-    """
-    errors: list[BaseException] = []
+    def __init__(self, seconds: float, call: Callable[[], None]) -> None:
+        super().__init__(name="spark_cas-call", daemon=True)
+        self._call = call
+        self._ends_at = time.monotonic() + seconds
+        self._raised: BaseException | None = None
+        self.start()
 
-    def run() -> None:
+    def run(self) -> None:
+        """Run the call in the thread."""
         try:
-            call()
-        except BaseException as error:  # noqa: BLE001 - the caller raises it
-            errors.append(error)
+            self._call()
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
+            self._raised = error.with_traceback(None)
 
-    thread = Thread(target=run, name="spark_cas-call", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
-        raise TimeoutError
-    if errors:
-        raise errors[0]
+    def result(self) -> None:
+        """Wait for the call.
+
+        Raises:
+            TimeoutError: The call has not ended. It continues, and its result is ignored.
+            BaseException: The exception of the call.
+        """
+        self.join(max(0.0, self._ends_at - time.monotonic()))
+        if self.is_alive():
+            raise TimeoutError
+        raised, self._raised = self._raised, None
+        try:
+            if raised is not None:
+                raise raised
+        finally:
+            # The exception keeps the frame of the call, and the frame keeps the objects of the call alive.
+            del raised
+
+
+def call_within(seconds: float, call: Callable[[], None]) -> None:
+    """Call a function of a library that has no deadline. Raises as `BackgroundCall.result`."""
+    BackgroundCall(seconds, call).result()
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.jaas import parse_jaas
+from spark_cas.log.kafka.settings.refused import UNUSED_BY_NAME
 from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
-from spark_cas.log.kafka.settings.unused import UNUSED_BY_NAME
 from spark_cas.options.kafka_connector import refusal_of
 from spark_cas.options.option import READING, Scope
 from spark_cas.options.store_settings import PREFIX as STORE

@@ -21,8 +21,7 @@ from spark_cas.log.kafka.client.codes import (
     reason_of,
     why_unreachable,
 )
-from spark_cas.log.kafka.client.error_text import plain_error
-from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
+from spark_cas.log.kafka.client.error_text import NOT_PERMITTED, on_topic, plain_error
 
 CODES = {
     name: code

@@ -18,7 +18,7 @@ from spark_cas.log.accelerating import log_unused
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.accelerators import connections
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
-from spark_cas.log.kafka.append import attempt, producer_pool
+from spark_cas.log.kafka.append import attempt, fence
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
@@ -195,7 +195,7 @@ def test_claim_of_an_unknown_topic_requests_it_again(broker, topic, monkeypatch)
 
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
-        monkeypatch.setattr(producer_pool, "recent_settings", unknown)
+        monkeypatch.setattr(fence, "recent_settings", unknown)
         assert isinstance(JobWriter(log, plan).append(table_of(["a"])), Appended)
 
 

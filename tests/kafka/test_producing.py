@@ -24,8 +24,7 @@ from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
 from spark_cas.log.kafka.append.placement import await_visible
 from spark_cas.log.kafka.client.clients import PlainProducer, TransactionalProducer, admin_client, group_member
 from spark_cas.log.kafka.client.object_producer import SLICE_ROWS, ObjectProducer
-from spark_cas.log.kafka.client.reports import Reports
-from spark_cas.log.kafka.client.sending import Sending, held_back, produce, refuse_unsendable
+from spark_cas.log.kafka.client.sending import Reports, Sending, held_back, produce, refuse_unsendable
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import describe
 from tests.kafka.clients import SECONDS

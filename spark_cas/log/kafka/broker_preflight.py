@@ -13,14 +13,10 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import TIMED_OUT, Meaning, meaning_of
-from spark_cas.log.kafka.client.error_text import NotAvailableError, NotPermittedError
+from spark_cas.log.kafka.client.error_text import NotAvailableError, NotPermittedError, lacking, on_topic, to_append
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.client.rights import lacking, on_topic, to_append
-from spark_cas.log.kafka.registry.registry_topics import create_registry_topic, registry_topics
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.settings.transactional_ids import id_of_preflight
-from spark_cas.log.kafka.topic.broker_settings import broker_settings
-from spark_cas.log.kafka.topic.coordinators import require_coordinators
+from spark_cas.log.kafka.topic.broker_settings import broker_settings, require_coordinators
 from spark_cas.log.kafka.topic.topic_settings import (
     Requested,
     TopicSettings,
@@ -28,6 +24,7 @@ from spark_cas.log.kafka.topic.topic_settings import (
     request_topics,
     topic_settings,
 )
+from spark_cas.log.kafka.topic.topics import create_registry_topic, registry_topics
 from spark_cas.log.kafka.topic.weak_settings import (
     broker_findings,
     leader_of,
@@ -186,7 +183,7 @@ def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
     member = clients.members.of(group)
 
     def question() -> None:
-        producer = TransactionalProducer(spec, id_of_preflight(spec))
+        producer = TransactionalProducer(spec, spec.id_of_preflight)
         try:
             producer.init(spec.request_seconds)
             producer.begin()

@@ -16,11 +16,9 @@ from spark_cas.core.plan import Layout
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
 from spark_cas.log.kafka.client.clients import PlainProducer
 from spark_cas.log.kafka.client.codes import TOO_LARGE, Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.client.delivery import await_delivery
+from spark_cas.log.kafka.client.error_text import NOT_PERMITTED, missing, on_topic
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.client.reports import Reports
-from spark_cas.log.kafka.client.rights import NOT_PERMITTED, missing, on_topic
-from spark_cas.log.kafka.client.sending import held_back, refuse_unsendable
+from spark_cas.log.kafka.client.sending import Reports, await_delivery, held_back, refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec

@@ -1,4 +1,4 @@
-"""One transaction up to its commit: a chunk's records, and the job's ledger entry."""
+"""One transaction of a chunk: its records and the job's ledger entry, up to the commit and after a lost reply."""
 
 import time
 from collections.abc import Callable
@@ -11,12 +11,13 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import LayoutChanged
+from spark_cas.core.outcome import Appended, Fenced, LayoutChanged, Outcome, Unknown
 from spark_cas.log import timing
-from spark_cas.log.kafka.append.checks import Checks, is_checked
+from spark_cas.log.kafka.append.checks import Checks, fenced_since, is_checked
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.placement import Landed, landed
 from spark_cas.log.kafka.client.sending import Sending
+from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.topic.topic_settings import require_planned
 
 INTERLEAVED = "other writers interleaved and then aborted"
@@ -124,3 +125,70 @@ class Attempt:
         return self.checks.ledger.adding(
             self.fence.instance, self.checks.at.topic, self.claim.plan.log_id, [progress]
         )
+
+    def resolve(self, sent: Landed, *, fenced: bool) -> Bounds | Fenced | Unknown | None:
+        """Find out from the ledger whether a commit without a reply took place.
+
+        Args:
+            sent: The offsets of the records.
+            fenced: Whether the commit was rejected because a newer writer holds the fence. The instance is unusable
+                in either case.
+
+        Returns:
+            The bounds of the partition if the commit took place. None if it did not and may be retried. `Fenced` if
+                another writer of the job changed the ledger entry, and Unknown if the ledger cannot be read.
+        """
+        checks, claim, chunk = self.checks, self.claim, self.chunk
+        try:
+            if not fenced:
+                # A new instance aborts or completes the transaction of the old one. If fenced, the newer writer has
+                # done that.
+                self.fence.put_up_patiently()
+            progress = checks.progress()
+            bounds = end_offsets.bounds_to_high_watermark(checks.admin, checks.at)
+            # Require an exact match, because another attempt at the same chunk leaves the same rows at other offsets.
+            # An entry that differs may be older than the commit.
+            if progress == claim.progress_after(chunk, sent.at) or self._is_visible(sent.at):
+                return bounds
+        except ConditionalLogError:
+            return Unknown("the reply to the commit was lost, and the ledger could not be read")
+        return fenced_since(progress, claim.progress)
+
+    def _is_visible(self, at: OffsetRange) -> bool:
+        """Return whether a committed record is at these offsets. Offsets are never reused, so it is of this chunk.
+
+        If no offset was checked, records of others may be between the first and the last offset.
+        """
+        rows = self.chunk.records.num_rows
+        if not rows:
+            return False
+        first, end = at.base_offset, at.end_offset
+        ours = [at] if len(at) == rows else [OffsetRange(first, first + 1), OffsetRange(end - 1, end)]
+        return any(map(self.checks.has_record, ours))
+
+    def prove(self) -> Outcome:
+        """Verify that the claim is still the newest: commit a transaction that moves no offset.
+
+        The coordinator commits it only for the newest producer of the transactional id, and only if its replicas
+        agree. A new producer is not tried, because it would fence other writers itself.
+
+        Returns:
+            `Appended` if the transaction commits. Otherwise `Fenced`, for any reason.
+
+        Raises:
+            StorageError: The brokers did not answer.
+        """
+        if not self.fence.is_clean:
+            return Fenced(None)
+        self.fence.mark_used()
+        end_offset = self.claim.end_offset
+        try:
+            shown = isinstance(self.prepare(Bounds(0, end_offset)), Landed)
+            if shown:
+                self.fence.instance.commit()
+        except KafkaException:
+            shown = False
+        if not shown:
+            self.fence.give_way()
+            return Fenced(None)
+        return Appended(OffsetRange(end_offset, end_offset), 0, None, 0, has_offset=True, resolved=False)

@@ -14,7 +14,7 @@ from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import confirmed
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.reports import Reports
+from spark_cas.log.kafka.client.sending import Reports
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.offsets.reading import OvertakenError, first_record
 

@@ -17,13 +17,10 @@ from spark_cas.log.deadline import Wait, fresh_deadline, within
 from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Again, Attempt
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, fenced_since, same_rows
 from spark_cas.log.kafka.append.fence import Fence
-from spark_cas.log.kafka.append.lost_reply import resolve
 from spark_cas.log.kafka.append.placement import Landed, await_visible
-from spark_cas.log.kafka.append.proving import prove
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
 from spark_cas.log.kafka.client.codes import NOT_FOUND, TOO_LARGE, Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.client.error_text import plain_error
-from spark_cas.log.kafka.client.rights import to_append
+from spark_cas.log.kafka.client.error_text import plain_error, to_append
 from spark_cas.log.kafka.client.sending import refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.topic.broker_settings import recent_ledger_kept_ms
@@ -114,7 +111,7 @@ class PartitionWriter:
             # If the topic is not found, the append itself checks whether it was deleted.
             with suppress(LogNotFoundError):
                 require_acceptable(self._checks.clients, self._at, chunk)
-            return prove(self._fence, attempt) if claim.covers(chunk) else self._append(attempt)
+            return attempt.prove() if claim.covers(chunk) else self._append(attempt)
 
     def _append(self, attempt: Attempt) -> Outcome:
         self._fence.mark_used()
@@ -251,7 +248,7 @@ class PartitionWriter:
         """Resolve a commit that got no reply, or was rejected."""
         timed_out, fenced = self._fence.timed_out, meaning_of(self._fence.code_of(error)) is Meaning.FENCED
         self._fence.drop()
-        result = resolve(attempt, sent, fenced=fenced)
+        result = attempt.resolve(sent, fenced=fenced)
         if isinstance(result, Bounds):
             return self._acknowledge(attempt, sent, result, resolved=True)
         if result is not None:

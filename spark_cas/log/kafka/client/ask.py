@@ -14,8 +14,7 @@ from spark_cas.log import timing
 from spark_cas.log.deadline import ConfirmingRead, Wait
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.codes import UNANSWERED, UNREACHABLE, passes
-from spark_cas.log.kafka.client.error_text import plain_error
-from spark_cas.log.kafka.client.rights import Right
+from spark_cas.log.kafka.client.error_text import Right, plain_error
 
 _CONFIRMING_SHARE = 0.5
 """The share of the request timeout that confirming reads take."""

@@ -1,17 +1,18 @@
 """Settings of the clients of a process: the user's settings, and fixed settings that override them."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
-from spark_cas.log.kafka.client.stores import with_stores
+from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.client.tokens import tokens_of
-from spark_cas.log.kafka.settings.client_settings import Client
+from spark_cas.log.kafka.settings.client_settings import SETTINGS, Client
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.settings.rejected import unusable
 from spark_cas.log.kafka.settings.sasl import EXTENSIONS, PROVIDER
-from spark_cas.log.kafka.settings.secrets import resolve
+from spark_cas.log.kafka.settings.secrets import RESOLVED, resolve
+from spark_cas.log.kafka.settings.tls import with_stores
 from spark_cas.log.kafka.settings.translate import for_client
 
 _BATCH_BYTES = 1_000_000
@@ -74,3 +75,27 @@ def producer_settings(spec: KafkaSpec, most_batch_bytes: int | None, delivery_ms
         "queue.buffering.max.messages": 0,
         "queue.buffering.max.kbytes": 2_097_151,
     }
+
+
+_PATHS = {
+    "ssl.ca.location": "kafka.ssl.truststore.location",
+    "ssl.certificate.location": "kafka.ssl.keystore.location",
+    "ssl.key.location": "kafka.ssl.keystore.location",
+    "ssl.keystore.location": "kafka.ssl.keystore.location",
+}
+
+_NAMES = {**RESOLVED, **_PATHS, **{setting.rdkafka: f"kafka.{setting.java}" for setting in SETTINGS}}
+
+
+def unusable(error: KafkaException, settings: Iterable[str]) -> OptionError:
+    """Return the error for a client that rejected its settings. ``settings`` are their names."""
+    message = error.args[0].str()
+    result = [
+        name for name in _NAMES if name in settings and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", message)
+    ]
+    subject = _NAMES[result[0]] if result else "one of the settings kafka.*"
+    return OptionError(
+        f"the Kafka client rejected its configuration: {subject} is not usable. Check that files exist on every "
+        f"machine and have the right content, that a key belongs to its certificate, that passwords are right, and "
+        f"that timeouts are consistent."
+    )

@@ -4,14 +4,16 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain, repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import fill_timestamps
-from spark_cas.log.kafka.client.reports import Reports
+
+if TYPE_CHECKING:
+    from spark_cas.log.kafka.client.sending import Reports
 
 SLICE_ROWS = 10_000
 """How many rows are converted to Python objects at a time."""
@@ -29,7 +31,7 @@ class ObjectProducer(Producer):
         # it.
         self._reports_each = "transactional.id" not in settings
 
-    def hand_over(self, partition: int, records: pa.Table, time_ms: int, reports: Reports) -> None:
+    def hand_over(self, partition: int, records: pa.Table, time_ms: int, reports: "Reports") -> None:
         rows = records.num_rows
         take: _Take = partial(_take, reports)
         callbacks: Iterator[_Take | None] = repeat(take)
@@ -77,7 +79,7 @@ class ObjectProducer(Producer):
         )
 
 
-def _take(reports: Reports, error: KafkaError | None, message: Message) -> None:
+def _take(reports: "Reports", error: KafkaError | None, message: Message) -> None:
     if error is not None:
         reports.take_error(1, error)
         return

@@ -5,6 +5,7 @@ Markers and aborted records use up offsets, and are never delivered.
 """
 
 import gc
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,10 +30,8 @@ from spark_cas.core.records import HEADERS, RECORDS, TIMESTAMP_TYPE, first_since
 from spark_cas.log import timing
 from spark_cas.log.deadline import Wait, extend
 from spark_cas.log.kafka.client.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
-from spark_cas.log.kafka.client.error_text import plain_error
-from spark_cas.log.kafka.client.fetch_position import FetchPosition
-from spark_cas.log.kafka.client.readers import Readers
-from spark_cas.log.kafka.client.rights import on_topic
+from spark_cas.log.kafka.client.error_text import on_topic, plain_error
+from spark_cas.log.kafka.client.kept_clients import Readers
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 _POLL_MESSAGES = 10_000
@@ -381,3 +380,24 @@ _COLUMNS: dict[str, Callable[[list[Message]], pa.Array]] = {
     "timestamp": _times,
     TIMESTAMP_TYPE: _time_types,
 }
+
+
+class FetchPosition:
+    """The largest offset up to which one consumer has fetched a partition."""
+
+    def __init__(self, topic: str, partition: int, start_offset: int) -> None:
+        self._topic = topic
+        self._partition = str(partition)
+        self._fetched = self._known = start_offset
+
+    def take(self, statistics: str) -> None:
+        """Read the client's statistics, which are a JSON object (librdkafka's STATISTICS.md)."""
+        topic = json.loads(statistics)["topics"].get(self._topic)
+        partition = None if topic is None else topic["partitions"].get(self._partition)
+        if partition is not None:
+            self._fetched = max(self._fetched, partition["next_offset"])
+
+    def advanced(self) -> bool:
+        """Whether the client has fetched more since the last call."""
+        before, self._known = self._known, self._fetched
+        return self._fetched > before

@@ -26,16 +26,13 @@ from spark_cas.log.deadline import Wait, within
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.client.error_text import NotAvailableError, plain_error
-from spark_cas.log.kafka.client.readers import Readers
-from spark_cas.log.kafka.client.rights import on_topic, to_claim
+from spark_cas.log.kafka.client.error_text import NotAvailableError, on_topic, plain_error, to_claim
+from spark_cas.log.kafka.client.kept_clients import Readers
 from spark_cas.log.kafka.client.sending import produce
 from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.end_offsets import proven_bounds
 from spark_cas.log.kafka.offsets.reading import read_entries
-from spark_cas.log.kafka.offsets.tail_barrier import proven_bounds
-from spark_cas.log.kafka.registry.inflating import inflate
-from spark_cas.log.kafka.settings.transactional_ids import id_of_registry_write
-from spark_cas.log.kafka.topic.coordinators import require_coordinators
+from spark_cas.log.kafka.topic.broker_settings import require_coordinators
 
 _TICKET_SHARE = 0.75
 """The share of the transaction timeout in which a writer waits for the transactions before its own."""
@@ -92,7 +89,7 @@ class Entries:
 
     def prove(self) -> None:
         """Read as `refresh` does, up to proven bounds. Raises StorageError."""
-        self.take_in(proven_bounds(self._admin, self._spec, self.at, id_of_registry_write(self._spec, self.at.topic)))
+        self.take_in(proven_bounds(self._admin, self._spec, self.at, self._spec.id_of_registry_write()))
 
     def forget(self) -> None:
         """Drop all entries, because the topic does not exist or was deleted."""
@@ -170,7 +167,7 @@ class Entries:
         if not change():
             return True
         require_coordinators(self._admin)
-        producer = TransactionalProducer(self._spec, id_of_registry_write(self._spec, self.at.topic))
+        producer = TransactionalProducer(self._spec, self._spec.id_of_registry_write())
         try:
             producer.init(self._spec.request_seconds)
             # While the client connected, other writers may have finished.
@@ -291,3 +288,22 @@ def _name(key: bytes | None) -> str | None:
 
 def _table(records: Records) -> pa.Table:
     return records_of_bytes([key.encode() for key, _ in records], [value for _, value in records])
+
+
+def inflate(data: bytes, most: int) -> bytes:
+    """Return data that zlib compressed.
+
+    Args:
+        data: The compressed data.
+        most: The maximum size of the result, in bytes. No more memory is used for it.
+
+    Raises:
+        ValueError: The result is larger, or the data ends too early.
+        zlib.error: The data is not in the format of zlib.
+    """
+    inflater = zlib.decompressobj()
+    result = inflater.decompress(data, most + 1)
+    if len(result) > most or not inflater.eof:
+        msg = f"compressed data has an end after at most {most} bytes"
+        raise ValueError(msg)
+    return result

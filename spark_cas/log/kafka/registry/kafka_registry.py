@@ -22,13 +22,12 @@ from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import MOST_PARTITIONS, Completion, Plan, input_entry
 from spark_cas.core.plan_json import recorded_completion, recorded_plan
 from spark_cas.core.recorded_fields import INVALID_FIELDS
+from spark_cas.log.kafka.client.clients import fence
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.registry.compacted_map import Entries, kind_of, records_of, refreshed
-from spark_cas.log.kafka.registry.fence_and_add import fence
-from spark_cas.log.kafka.registry.group_ledger import Ledger
-from spark_cas.log.kafka.registry.registry_topics import create_registry_topics
-from spark_cas.log.kafka.settings.transactional_ids import id_of_atomic_load, id_of_partition
+from spark_cas.log.kafka.registry.group_metadata import Ledger
 from spark_cas.log.kafka.topic.topic_settings import describe
+from spark_cas.log.kafka.topic.topics import create_registry_topics
 from spark_cas.log.protocol import EntryKind
 
 _SETTLED = "registry"
@@ -190,8 +189,8 @@ class KafkaRegistry:
         job, text = plan.job, self.entry("completion", plan.job)
         done = None if text is None else recorded_completion(text, job)
         own = [each for each in range(plan.partitions) if _may_hold_own_id(plan, done, each)]
-        ids = [id_of_partition(self._spec, each, job) for each in own]
-        fence(self._spec, [*ids, id_of_atomic_load(self._spec, job)] if plan.whole else ids)
+        ids = [self._spec.id_of_partition(each, job) for each in own]
+        fence(self._spec, [*ids, self._spec.id_of_atomic_load(job)] if plan.whole else ids)
         ledger = Ledger(self._clients.members, job)
         ledger.erase([TopicPartition(self._topic, each) for each in range(plan.partitions)])
         if plan.input:

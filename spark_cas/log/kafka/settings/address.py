@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from spark_cas.core.check_name import check_name
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.kafka_spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, KafkaSpec
+from spark_cas.log.kafka.settings.refused import holds_instead, log_ignored
+from spark_cas.log.kafka.settings.sasl import check_transport
 from spark_cas.log.kafka.settings.translate import librdkafka_settings
-from spark_cas.log.kafka.settings.transport import check_transport
-from spark_cas.log.kafka.settings.unused import holds_instead, log_ignored
 from spark_cas.log.timing import RETRY_TIMEOUT_MS
 
 SCHEME = "kafka"

@@ -6,14 +6,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaException, TopicCollection, TopicPartitionInfo
 from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, TopicDescription
 
 from spark_cas.core.errors import LogNotSharedError
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask, confirmed, read_confirmed
+from spark_cas.log.kafka.client.error_text import NOT_PERMITTED, on_topic
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
 
 _NEVER = 2**63 - 1
 """The value of a Kafka time limit that is off."""
@@ -62,6 +62,11 @@ def describe(
         return ask(admin, question, f"looking for topic {topic}", on_topic("Describe", topic))
 
     return read_confirmed(admin, topic, read, made=made)
+
+
+def leader_of(partition: TopicPartitionInfo) -> int:
+    """Return the id of the leader of a partition, -1 if it has none."""
+    return getattr(partition.leader, "id", -1)  # None if there is no leader, against its type
 
 
 def require_planned(admin: Admin, topic: str, log_id: str, partitions: int = 0) -> TopicDescription:

@@ -1,13 +1,16 @@
-"""List the topics of the brokers, and create topics."""
+"""List, create and expand topics, among them the compacted topics of the registry."""
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import NewPartitions, NewTopic
 
+from spark_cas.core.errors import LogNotFoundError
+from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import admin_client
-from spark_cas.log.kafka.client.rights import on_topic
+from spark_cas.log.kafka.client.error_text import NotPermittedError, lacking, on_topic
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.topic.topic_settings import describe, leader_of
 
 _FENCED = "fenced"
 """The word that brokers (3.x, 4.x) use for registered brokers that are not active yet.
@@ -16,6 +19,8 @@ The error code alone also means that there are too few brokers.
 
 Remove this when Kafka has a code of its own for fenced brokers.
 """
+JOB_PARTITIONS = 16
+"""A lookup of one job reads one of these partitions. A topic that an administrator created may have any number."""
 _OF_THE_BROKERS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -65,3 +70,72 @@ def create_topic(admin: Admin, topic: NewTopic, doing: str, *, only_try: bool = 
             raise
 
     ask(admin, question, doing, on_topic("Create", topic.topic))
+
+
+def add_partitions(admin: Admin, topic: str, partitions: int, *, only_try: bool = False) -> None:
+    """Expand a topic to at least this many partitions. With ``only_try``, the brokers only validate the request.
+
+    Raises LogNotFoundError, StorageError.
+    """
+    if len(describe(admin, topic).partitions) >= partitions:
+        return
+
+    def question() -> None:
+        requested = admin.client.create_partitions(
+            [NewPartitions(topic, partitions)], request_timeout=admin.request_seconds, validate_only=only_try
+        )
+        try:
+            admin.answer(requested[topic])
+        except KafkaException as error:
+            # Another process may have added the partitions meanwhile.
+            if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
+                raise
+
+    ask(admin, question, f"adding partitions to topic {topic}", on_topic("Alter", topic))
+
+
+def registry_topics(spec: KafkaSpec) -> list[NewTopic]:
+    """Return the topics of plans and completions, and of expansions, as this package creates them."""
+    counts, settings = {spec.registry_topic: JOB_PARTITIONS, spec.layouts_topic: 1}, {"cleanup.policy": "compact"}
+    return [NewTopic(name, partitions, -1, config=settings) for name, partitions in counts.items()]
+
+
+def create_registry_topics(admin: Admin, spec: KafkaSpec) -> None:
+    """Create the topics of the registry unless they exist. If they exist, permission to create them is not necessary.
+
+    Raises:
+        StorageError: The topics cannot be created.
+    """
+    for topic in registry_topics(spec):
+        try:
+            describe(admin, topic.topic)
+        except LogNotFoundError:
+            create_registry_topic(admin, topic)
+            _await_leaders(admin, spec, topic.topic)
+
+
+def create_registry_topic(admin: Admin, topic: NewTopic, *, only_try: bool = False) -> None:
+    """Create a missing topic of the registry as `create_topic`. Raises StorageError."""
+    name = topic.topic
+    try:
+        create_topic(admin, topic, f"creating the registry topic {name}", only_try=only_try)
+    except NotPermittedError:
+        lack = (
+            f"the registry topic {name}, which stores the plans of jobs, does not exist, and "
+            f"{lacking(on_topic('Create', name))}. Or create the topic: kafka-topics.sh --create --topic {name} "
+            f"--partitions {topic.num_partitions} --config cleanup.policy=compact."
+        )
+        raise NotPermittedError(f"{lack} Then run the same job again.", lack) from None
+
+
+def _await_leaders(admin: Admin, spec: KafkaSpec, name: str) -> None:
+    """Wait until the brokers know a new topic, and all its partitions have leaders."""
+    wait = Wait(spec.patience_seconds, f"creating the registry topic {name}")
+    while True:
+        try:
+            if all(leader_of(each) >= 0 for each in describe(admin, name).partitions):
+                return
+        except LogNotFoundError:
+            pass
+        if not wait.again("its partitions have no leaders yet"):
+            return

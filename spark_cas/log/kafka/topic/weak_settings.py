@@ -3,19 +3,25 @@
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from confluent_kafka import TopicPartitionInfo
 from confluent_kafka.admin import TopicDescription
 
+from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.finding import Finding, Problem, Severity
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.topic.topic_settings import TopicSettings
+from spark_cas.log.kafka.topic.broker_settings import alive_brokers, broker_settings
+from spark_cas.log.kafka.topic.topic_settings import TopicSettings, describe, leader_of, topic_settings
 from spark_cas.log.timing import LONGEST_TRANSACTION_MS
 
 _USUAL_RESUME_MINUTES = 10_080
 """Seven days: the default of offsets.retention.minutes and, in milliseconds, of transactional.id.expiration.ms."""
 _RESTART = "in server.properties of each broker, and restart the brokers one after the other"
 _REPLICAS = 3
+_INTERNAL = ("__transaction_state", "__consumer_offsets")
 _BROKERS = " BROKERS "
 """The place of the address and the login in a fix that runs a tool of Kafka."""
 
@@ -189,11 +195,6 @@ def transaction_findings(broker: int, settings: Mapping[str, str]) -> Iterator[F
         )
 
 
-def leader_of(partition: TopicPartitionInfo) -> int:
-    """Return the id of the leader of a partition, -1 if it has none."""
-    return getattr(partition.leader, "id", -1)  # None if there is no leader, against its type
-
-
 def duration(milliseconds: int) -> str:
     """Return a duration in days or, below a day, in seconds."""
     days = milliseconds / 86_400_000
@@ -229,3 +230,53 @@ def _add_replicas(description: TopicDescription, brokers: Sequence[int]) -> str:
 def _named(partitions: list[TopicPartitionInfo]) -> str:
     first = f"partition {partitions[0].id}"
     return first if len(partitions) == 1 else f"{first} (and {len(partitions) - 1} more)"
+
+
+def cluster_findings(admin: Admin, spec: KafkaSpec) -> Iterator[Finding]:
+    """Yield findings on the settings and replicas of all brokers and topics that a log depends on.
+
+    Raises:
+        LogNotFoundError, StorageError.
+    """
+    for each in _findings(admin, spec):
+        yield replace(each, fix=with_brokers(each.fix, spec))
+
+
+def _findings(admin: Admin, spec: KafkaSpec) -> Iterator[Finding]:
+    brokers = alive_brokers(admin)
+    for topic in (spec.topic, spec.registry_topic, spec.layouts_topic, *_INTERNAL):
+        yield from _topic_findings(admin, spec, topic, brokers)
+    for broker in brokers:
+        values = broker_settings(admin, broker)
+        if values:
+            yield from broker_findings(broker, values)
+            yield from transaction_findings(broker, values)
+        else:
+            yield _unreadable(f"broker {broker}", "DescribeConfigs on the cluster")
+
+
+def _topic_findings(admin: Admin, spec: KafkaSpec, topic: str, brokers: Sequence[int]) -> Iterator[Finding]:
+    try:
+        description: TopicDescription = describe(admin, topic)
+        settings = topic_settings(admin, topic)
+    except LogNotFoundError:
+        if topic == spec.topic:
+            raise
+        return  # the first load creates it
+    except NotPermittedError:
+        yield _unreadable(f"topic {topic}", f"Describe on topic {topic}")
+        return
+    yield from replica_findings(description, settings, brokers)
+    if settings is None:
+        yield _unreadable(f"topic {topic}", f"DescribeConfigs on topic {topic}")
+        return
+    yield from loss_findings(description, settings)
+    if topic == spec.topic:
+        yield from removal_findings(topic, settings)
+    elif topic not in _INTERNAL:
+        yield from registry_findings(topic, settings)
+
+
+def _unreadable(subject: str, right: str) -> Finding:
+    meaning = f"this user may not read the settings of {subject}, so they were not checked"
+    return Finding(Problem.SETTINGS_UNREADABLE, Severity.INFO, subject, meaning, f"grant the ACL {right}")
