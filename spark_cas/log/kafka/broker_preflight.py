@@ -10,21 +10,20 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OF
 from spark_cas.log.backend import Preflight
 from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import TIMED_OUT, Meaning, meaning_of
 from spark_cas.log.kafka.client.error_text import NotAvailableError, NotPermittedError, lacking, on_topic, to_append
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.topic.broker_settings import broker_settings, require_coordinators
 from spark_cas.log.kafka.topic.topic_settings import (
     Requested,
     TopicSettings,
+    broker_settings,
     describe,
     request_topics,
     topic_settings,
 )
-from spark_cas.log.kafka.topic.topics import create_registry_topic, registry_topics
+from spark_cas.log.kafka.topic.topics import create_registry_topic, registry_topics, require_coordinators
 from spark_cas.log.kafka.topic.weak_settings import (
     broker_findings,
     leader_of,
@@ -103,10 +102,7 @@ _NOT_EXACTLY_ONCE = (
 def _require_exactly_once(
     clients: ClientSet, spec: KafkaSpec, description: TopicDescription, requested: Requested, *, begun: bool
 ) -> list[str]:
-    """Check that a transaction and a plan can be recorded, and return notes of weak settings.
-
-    Raises NotAvailableError.
-    """
+    """Check that a transaction and a plan can be recorded, and return notes. Raises NotAvailableError."""
     _require_right(description, "Read", AclOperation.READ)
     _require_id(description)
     if not begun:
@@ -173,11 +169,7 @@ def _require_id(description: TopicDescription) -> None:
 
 
 def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
-    """Check that the brokers accept a transaction with a ledger entry and the requested timeout, and abort it.
-
-    Raises:
-        NotAvailableError, StorageError.
-    """
+    """Check that the brokers accept a transaction with a ledger entry and the requested timeout, and abort it."""
     require_coordinators(clients.admin)
     group = spec.group("preflight")
     member = clients.members.of(group)
@@ -200,7 +192,7 @@ def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
         finally:
             producer.close()
 
-    ask(clients.admin, question, "trying a transaction", *to_append(spec))
+    clients.admin.ask(question, "trying a transaction", *to_append(spec))
 
 
 def _unreadable_note(topic: str) -> str:
@@ -216,10 +208,7 @@ def _notes(description: TopicDescription, settings: TopicSettings) -> list[str]:
 
 
 def _notes_on_registry(admin: Admin, spec: KafkaSpec, topic: NewTopic, requested: Requested) -> list[str]:
-    """Check that a registry topic is usable and keeps its records, and return notes on it.
-
-    If it does not exist, check that it can be created.
-    """
+    """Check that a registry topic can be created, or is usable and keeps its records. Return notes on it."""
     name = topic.topic
     try:
         description, settings = _in_sync(admin, name, requested, AclOperation.WRITE, AclOperation.READ)

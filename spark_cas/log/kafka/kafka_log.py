@@ -35,7 +35,6 @@ from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence, ProducerPool
 from spark_cas.log.kafka.append.writer import PartitionWriter
 from spark_cas.log.kafka.broker_preflight import preflight, with_record_limit
-from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import fence
 from spark_cas.log.kafka.client.error_text import Right, on_topic
 from spark_cas.log.kafka.client.kept_clients import ClientSet
@@ -46,13 +45,12 @@ from spark_cas.log.kafka.registry.kafka_registry import KafkaRegistry
 from spark_cas.log.kafka.registry.key_sample import keys_elsewhere
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.topic.broker_settings import ledger_kept_ms, recent_ledger_kept_ms
 from spark_cas.log.kafka.topic.open_transactions import (
     open_transactions,
     require_available_coordinators,
     write_abort_marker,
 )
-from spark_cas.log.kafka.topic.topic_settings import topic_settings
+from spark_cas.log.kafka.topic.topic_settings import ledger_kept_ms, recent_ledger_kept_ms, topic_settings
 from spark_cas.log.kafka.topic.topics import add_partitions, create_topic
 from spark_cas.log.kafka.topic.weak_settings import cluster_findings
 from spark_cas.log.protocol import EntryKind
@@ -174,7 +172,7 @@ class KafkaLog(KafkaRegistry, Backend):
 
         rights = Right("Read", "group", group), on_topic("Read", self.topic)
         with within(seconds):
-            ask(self._admin, question, f"committing offsets to group {group}", *rights)
+            self._admin.ask(question, f"committing offsets to group {group}", *rights)
 
     def accelerators(self) -> Mapping[str, bool]:
         return {"array_producer": librdkafka.library() is not None, "connections": connections.can_follow()}
@@ -323,7 +321,7 @@ class KafkaLog(KafkaRegistry, Backend):
             requested = self._admin.client.delete_records([at], request_timeout=self._admin.request_seconds)
             self._admin.answer(next(iter(requested.values())))
 
-        ask(self._admin, question, "trimming", on_topic("Delete", self.topic))
+        self._admin.ask(question, "trimming", on_topic("Delete", self.topic))
         return self.bounds(partition)
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:

@@ -85,15 +85,10 @@ class BlindAppends:
         return self._producer
 
     def _acknowledged(self, at: TopicPartition, chunk: Chunk, before: Bounds, reports: Reports) -> Appended:
-        """Return the result.
-
-        The offsets are those that the brokers reported, or else the range between the old and new end.
-        """
-        result = reports.range
+        """Return the offsets that the brokers reported, or else the range between the old and the new end."""
+        result, end = reports.range, before.end_offset
         if result is None:
-            result = OffsetRange(
-                before.end_offset, max(before.end_offset, end_offsets.high_watermark(self._admin, at))
-            )
+            result = OffsetRange(end, max(end, end_offsets.high_watermark(self._admin, at)))
         return Appended(
             range=result,
             count=chunk.records.num_rows,

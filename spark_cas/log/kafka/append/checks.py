@@ -81,10 +81,7 @@ class Checks:
         return self.barrier()
 
     def changed(self, plan: Plan) -> LayoutChanged | None:
-        """Return a layout change that makes a plan void, as `TopicLayouts.changed`.
-
-        A claim may have an earlier plan.
-        """
+        """Return a layout change that makes the plan of a claim void, as `TopicLayouts.changed`."""
         return self._layouts.changed(plan)
 
     def overtaken(self, known: Progress | None, timeout_seconds: float | None = None) -> Fenced | None:

@@ -19,8 +19,8 @@ from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import PURGED, Meaning, meaning_of, passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error, to_claim
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.topic.broker_settings import require_coordinators
 from spark_cas.log.kafka.topic.topic_settings import recent_settings
+from spark_cas.log.kafka.topic.topics import require_coordinators
 
 if TYPE_CHECKING:
     from spark_cas.log.kafka.append.fence import Fence
@@ -74,10 +74,7 @@ class Fence:
         return TransactionalProducer(self._spec, self._id, most, self._at.partition)
 
     def put_up(self) -> None:
-        """Fence earlier producers of the id, and abort their open transactions.
-
-        Raises KafkaException, StorageError.
-        """
+        """Fence earlier producers of the id, and abort their transactions. Raises KafkaException, StorageError."""
         self._pool.take(self, self._id)
         self.knows_entry = False
         self._begun = _NEVER
@@ -144,10 +141,7 @@ class Fence:
             self.producer.abort()
 
     def code_of(self, error: KafkaException) -> int:
-        """Return the code of the first error.
-
-        After an instance is fenced, its messages fail only with `PURGED`.
-        """
+        """Return the code of the first error. After an instance is fenced, its messages fail only with `PURGED`."""
         deadline = time.monotonic() + timing.current().fatal_report
         while self.producer is not None and error.args[0].code() in PURGED and time.monotonic() < deadline:
             if self.producer.fatal is not None:

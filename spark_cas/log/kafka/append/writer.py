@@ -14,17 +14,15 @@ from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refu
 from spark_cas.core.plan import Progress, progress_lost, resume_offset
 from spark_cas.log import clock, timing
 from spark_cas.log.deadline import Wait, fresh_deadline, within
-from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Again, Attempt
+from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Again, Attempt, Landed, await_visible
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, fenced_since, same_rows
 from spark_cas.log.kafka.append.fence import Fence
-from spark_cas.log.kafka.append.placement import Landed, await_visible
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
 from spark_cas.log.kafka.client.codes import NOT_FOUND, TOO_LARGE, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error, to_append
 from spark_cas.log.kafka.client.sending import refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets
-from spark_cas.log.kafka.topic.broker_settings import recent_ledger_kept_ms
-from spark_cas.log.kafka.topic.topic_settings import require_planned
+from spark_cas.log.kafka.topic.topic_settings import recent_ledger_kept_ms, require_planned
 
 _TRIES = 6
 """An append fails after this many attempts in which other writers interleaved and then aborted."""

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -10,14 +10,19 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from spark_cas.core.errors import StorageError
+from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.log import timing
-from spark_cas.log.kafka.client.codes import TIMED_OUT, UNREACHABLE, reason_of, why_unreachable
+from spark_cas.log.deadline import ConfirmingRead, Wait
+from spark_cas.log.kafka.client.codes import TIMED_OUT, UNANSWERED, UNREACHABLE, passes, reason_of, why_unreachable
+from spark_cas.log.kafka.client.error_text import Right, plain_error
 from spark_cas.log.kafka.client.troubles import LOG_LEVEL, Troubles
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 _METADATA_SHARE = 0.3
 """The share of the request timeout for metadata. Leaders are requested before a request, and again after it fails."""
+
+_CONFIRMING_SHARE = 0.5
+"""The share of the request timeout that confirming reads take."""
 
 _BACKSTOP_SHARE = 1.1
 """Each request has a shorter timeout of its own. The client does not always report that it is over."""
@@ -90,11 +95,6 @@ class Admin:
     def cache_topic(self, requested_at: float, topic: str, topic_id: str, partitions: int) -> None:
         """Record the id and the partition count of a topic, and when they were requested."""
         self._topics[topic] = requested_at, topic_id, partitions
-
-    def forget_topic(self, topic: str) -> None:
-        """Record that a topic does not exist, and drop everything cached about it."""
-        self.known.discard(topic)
-        self._topics.pop(topic, None)
 
     def cached_topic(self, topic: str) -> tuple[str, int] | None:
         """Return the id of a topic and its partition count, if they were requested within `Timing.fresh_age`.
@@ -192,13 +192,6 @@ class Admin:
         self.client.poll(0)
         return self._troubles.explain(code, self._addresses)[0]
 
-    def unreachable(self, code: int) -> StorageError:
-        """Return the error for a request that no broker answered. ``code`` is one of `UNREACHABLE`."""
-        self.client.poll(0)
-        cause, fix = self._troubles.explain(code, self._addresses)
-        topic = f" of topic {self._topic}" if self._topic else ""
-        return StorageError(f"no answer from the brokers{topic}: {cause}. {fix}")
-
     @contextmanager
     def noticing_late(self) -> Iterator[None]:
         """Record a late answer if the enclosed request takes long or times out."""
@@ -209,6 +202,97 @@ class Admin:
             now = time.monotonic()
             if now - requested_at >= timing.current().metadata_lag:
                 self._late_at = now
+
+    def confirmed(
+        self,
+        read: Callable[[], Answer],
+        doubt: Callable[[Answer], str],
+        doing: str,
+        *,
+        topic: str = "",
+        seconds: float | None = None,
+    ) -> Answer:
+        """Return the result of ``read``. While it is doubtful, read again, for some time.
+
+        A result is doubtful if it contradicts an earlier one. A demoted leader or coordinator, or a broker with stale
+        metadata, does not know that its answer is old.
+
+        Args:
+            read: Sends the request.
+            doubt: Returns the reason to doubt a result, or an empty text.
+            doing: The beginning of the log line about a long wait.
+            topic: The topic whose leaders answer. Each further read requests its current leaders first.
+            seconds: The time. By default it is a share of the request timeout.
+        """
+        seconds = _CONFIRMING_SHARE * self.request_seconds if seconds is None else seconds
+        wait: ConfirmingRead | None = None
+        while reason := doubt(result := read()):
+            wait = wait or ConfirmingRead(seconds, doing)
+            if not wait.again(reason):
+                break
+            if topic:
+                self.forget_leaders(topic)
+        return result
+
+    def read_confirmed(self, topic: str, read: Callable[[], Answer], *, made: bool = False) -> Answer:
+        """Return the result of ``read``, and retry if a broker with stale metadata does not know the topic.
+
+        Metadata is probably stale if this client has already seen the topic, or if the caller knows it was ``made``.
+        A broker that answered late may have stalled since before the topic was created.
+
+        Raises:
+            LogNotFoundError: No retry returned the topic.
+        """
+        wait: ConfirmingRead | None = None
+        while True:
+            try:
+                result = read()
+            except LogNotFoundError:
+                if wait is None and (topic in self.known or made or self.waited_recently()):
+                    # A misspelled topic name is reported after the shorter time.
+                    known_seconds = _CONFIRMING_SHARE * self.request_seconds
+                    seconds = known_seconds if topic in self.known else timing.current().metadata_lag
+                    wait = ConfirmingRead(seconds, f"looking for topic {topic}")
+                if wait is None or not wait.again("a broker does not know it"):
+                    # Drop everything cached about the topic.
+                    self.known.discard(topic)
+                    self._topics.pop(topic, None)
+                    raise
+            else:
+                self.known.add(topic)
+                return result
+
+    def ask(self, question: Callable[[], Answer], doing: str, *rights: Right) -> Answer:
+        """Send a request and return its answer. Retry transient errors until the retry timeout of the client.
+
+        Args:
+            question: Sends the request and waits for its answer.
+            doing: The beginning of the error text, such as "looking for topic flights".
+            rights: The permissions that the request needs. The error names them if the broker denies the request.
+
+        Raises:
+            LogNotFoundError: The topic does not exist.
+            StorageError: The error is permanent, or the retry timeout is over.
+        """
+        wait = Wait(self.patience_seconds, doing)
+        while True:
+            try:
+                return question()
+            except KafkaException as error:
+                code = error.args[0].code()
+                if not passes(code, reached=self.reached) or not wait.again(self.reason_of(code)):
+                    if code in UNREACHABLE:
+                        self.client.poll(0)
+                        cause, fix = self._troubles.explain(code, self._addresses)
+                        topic = f" of topic {self._topic}" if self._topic else ""
+                        raise StorageError(f"no answer from the brokers{topic}: {cause}. {fix}") from None
+                    raise plain_error(error, doing, *rights) from None
+                # No broker closed the connection or denied access, so it has stalled, or a firewall drops packets.
+                self.reached |= code == KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka names it so
+            # Send this after the error handler has ended. confluent-kafka (2.16) never frees the error that
+            # `list_topics` raises. That error would keep the handled error alive, and through its frames the client.
+            if code in UNANSWERED:
+                self.ask_brokers(wait.left)
 
     def _forget_troubles(self) -> None:
         self.client.poll(0)

@@ -117,10 +117,7 @@ TOO_LARGE: int = KafkaError.MSG_SIZE_TOO_LARGE
 """The client rejects a record because of its size, or the broker rejects its compressed batch."""
 
 STUMBLED: int = KafkaError.UNKNOWN
-"""An unexpected error in the broker.
-
-Kafka 4.1 also returns it for a commit that another producer is about to fence.
-"""
+"""An unexpected error in the broker. Kafka 4.1 also returns it for a commit that another producer will fence."""
 
 NO_LEADER: int = KafkaError._NOENT
 """The client's error for a request about a partition without a known leader, for any reason."""

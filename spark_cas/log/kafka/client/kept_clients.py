@@ -133,11 +133,7 @@ class Members:
             raise
 
     def commit(self, group: str, offsets: Sequence[TopicPartition], timeout_seconds: float) -> None:
-        """Commit offsets of a group without members.
-
-        Raises:
-            KafkaException: The commit failed, was denied, or timed out.
-        """
+        """Commit offsets of a group without members. Raises KafkaException if it fails, is denied or times out."""
         member, key = self.of(group), _offsets(offsets)
         self._noted[key] = _PENDING
         try:
@@ -223,8 +219,8 @@ class ClientSet:
             _idle.pop(key if key in _idle else _own_keys()[0])[1].close()
         _idle[key] = now, self
 
-    def cached(self, subject: str, read: Callable[[], Value]) -> Value:
-        """Return the cached result of a request if it is at most a minute old.
+    def cached(self, subject: str, read: Callable[[], Value], *, fresh: bool = False) -> Value:
+        """Return the cached result of a request if it is at most a minute old, unless a ``fresh`` one is needed.
 
         Otherwise call ``read`` and cache its result.
 
@@ -232,14 +228,10 @@ class ClientSet:
         rarely.
         """
         since, result = self._known.get(subject, (-math.inf, None))
-        if time.monotonic() - since > timing.current().cached_age:
+        if fresh or time.monotonic() - since > timing.current().cached_age:
             result = read()
             self._known[subject] = time.monotonic(), result
         return cast(Value, result)
-
-    def forget(self, subject: str) -> None:
-        """Drop a cached result, so that the next caller sends a request."""
-        self._known.pop(subject, None)
 
     def close(self) -> None:
         """Close all clients."""

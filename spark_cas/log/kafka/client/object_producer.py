@@ -54,10 +54,7 @@ class ObjectProducer(Producer):
         raise KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED))  # noqa: SLF001 - as above
 
     def drop(self) -> None:
-        """Drop the records that were not acknowledged.
-
-        The owner frees the client, and its close aborts a transaction.
-        """
+        """Drop unacknowledged records. The owner frees the client, and its close aborts a transaction."""
         self.purge()
 
     def _produce(self, partition: int, batch: pa.RecordBatch, callbacks: Iterator[_Take | None]) -> None:
@@ -92,10 +89,7 @@ def _take(reports: "Reports", error: KafkaError | None, message: Message) -> Non
 
 
 def _objects(column: pa.Array) -> list[Any]:
-    """Return the values as Python objects, null as None.
-
-    Convert through numpy: older pyarrows are slow for each value.
-    """
+    """Return the values as Python objects. Convert through numpy: older pyarrows are slow for each value."""
     values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     return values
 

@@ -112,10 +112,7 @@ class Sending:
             raise KafkaException(producer.root_cause(error.args[0])) from None
 
     def arrive(self, timeout_seconds: float) -> bool:
-        """Wait until all records are acknowledged or one is rejected. Return False after the timeout.
-
-        Raises KafkaException.
-        """
+        """Return whether all records were acknowledged or one rejected before a timeout. Raises KafkaException."""
 
         def over() -> bool:
             return self._reports.arrived or self.refused

@@ -17,7 +17,6 @@ from spark_cas.core.records import records_of_bytes
 from spark_cas.log import clock, timing
 from spark_cas.log.deadline import Wait, wait_for_others
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask, confirmed
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT, Meaning, meaning_of
 from spark_cas.log.kafka.client.error_text import NotPermittedError, on_topic, to_claim
@@ -139,7 +138,7 @@ def reaching(
         short = any(each.end_offset < end for each, end in zip(result, at_least, strict=False))
         return "it ends before a known offset" if short else ""
 
-    return confirmed(admin, read, doubt, f"looking where topic {topic} ends", topic=topic, seconds=seconds)
+    return admin.confirmed(read, doubt, f"looking where topic {topic} ends", topic=topic, seconds=seconds)
 
 
 def require_kept(admin: Admin, at: TopicPartition, offsets: OffsetRange) -> None:
@@ -252,9 +251,9 @@ def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[
         return "a broker answered late" if admin.waited_recently() else ""
 
     def of_leaders() -> _Answer:
-        return confirmed(admin, read, doubt, doing, topic=topic, seconds=timing.current().metadata_lag)
+        return admin.confirmed(read, doubt, doing, topic=topic, seconds=timing.current().metadata_lag)
 
-    return ask(admin, of_leaders, doing, on_topic("Describe", topic))
+    return admin.ask(of_leaders, doing, on_topic("Describe", topic))
 
 
 def _of_leaders_now(admin: Admin, topic: str, partitions: list[int], question: Callable[[], _Answer]) -> _Answer:
@@ -343,7 +342,7 @@ def proven_bounds(admin: Admin, spec: KafkaSpec, at: TopicPartition, transaction
     """
     doing = f"writing to partition {at.partition} of topic {at.topic}"
     rights = *to_claim(spec), on_topic("Write", at.topic)
-    mark = ask(admin, lambda: _mark(spec, at, transactional_id), doing, *rights)
+    mark = admin.ask(lambda: _mark(spec, at, transactional_id), doing, *rights)
     # The client may still use a stale leader.
     admin.forget_leaders(at.topic)
     bounds = barrier(admin, at, spec.open_transaction_seconds, mark)

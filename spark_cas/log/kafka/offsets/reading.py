@@ -65,10 +65,7 @@ class OvertakenError(StorageError):
 
 
 def first_record(readers: Readers, at: TopicPartition, offsets: OffsetRange) -> int | None:
-    """Return the offset of the first committed record in a range, None if there is none.
-
-    Raises OvertakenError, StorageError.
-    """
+    """Return the offset of the first committed record in a range, or None. Raises OvertakenError, StorageError."""
     result = _each(readers, at, offsets, lambda each: offset_of(each[0]), scanning=True, count=1)
     try:
         return next(result, None)

@@ -32,7 +32,7 @@ from spark_cas.log.kafka.client.sending import produce
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.offsets.end_offsets import proven_bounds
 from spark_cas.log.kafka.offsets.reading import read_entries
-from spark_cas.log.kafka.topic.broker_settings import require_coordinators
+from spark_cas.log.kafka.topic.topics import require_coordinators
 
 _TICKET_SHARE = 0.75
 """The share of the transaction timeout in which a writer waits for the transactions before its own."""
@@ -134,10 +134,7 @@ class Entries:
         return [key, *takewhile(self._held.__contains__, pieces)]
 
     def _write(self, change: Callable[[], Records]) -> None:
-        """Append the records that ``change`` makes of the entries, atomically. Retry until they are valid there.
-
-        Raises StorageError.
-        """
+        """Append the records that ``change`` makes of the entries, atomically. Retry until they are valid there."""
         doing = f"writing to the registry topic {self.at.topic}"
         wait = Wait(self._spec.patience_seconds, doing)
         while True:

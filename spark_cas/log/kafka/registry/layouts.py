@@ -19,7 +19,6 @@ from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import Layout, Plan
 from spark_cas.core.recorded_fields import INVALID_FIELDS, require_types
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import confirmed
 from spark_cas.log.kafka.client.error_text import NotPermittedError, lacking, on_topic
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.registry.kafka_registry import Registry
@@ -28,10 +27,7 @@ from spark_cas.log.kafka.topic.topic_settings import describe, require_planned
 
 @dataclass(slots=True)
 class TopicLayouts:
-    """The layouts of one topic. Each method requests them unless its docstring differs.
-
-    The newest layout seen is kept.
-    """
+    """The layouts of one topic. Each method requests them unless its docstring differs. The newest one is kept."""
 
     admin: Admin
     registry: Registry
@@ -69,7 +65,7 @@ class TopicLayouts:
             layout = _layout(*cached)
         else:
             self.admin.known.add(self.topic)
-            layout = confirmed(self.admin, self.layout, doubt, f"looking for the partitions of topic {self.topic}")
+            layout = self.admin.confirmed(self.layout, doubt, f"looking for the partitions of topic {self.topic}")
         for partition in partitions:
             layout.require(partition)
         return layout
@@ -138,10 +134,7 @@ class TopicLayouts:
         self.registry.put_layout(self._key("layout", log_id, expansion.epoch), _json(expansion))
 
     def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
-        """Record the partitioner as `Admin.record_partitioner`.
-
-        Raises LogNotFoundError, FormatError, StorageError.
-        """
+        """Record the partitioner as `Backend.record_partitioner`."""
         key = f"{self.topic}/partitioner/{self.layout().log_id}"
         return _partitioner(self.registry.put_layout(key, json.dumps({"partitioner": partitioner})))
 

@@ -32,10 +32,7 @@ class Setting:
     java: str
     rdkafka: str
     convert: Callable[[str], str]
-    """Converts a value from Java's form to librdkafka's.
-
-    Raises ValueError with the expected form, never the value.
-    """
+    """Converts a value from Java's form to librdkafka's. Raises ValueError with the expected form, not the value."""
     clients: frozenset[Client] = EVERY
 
 

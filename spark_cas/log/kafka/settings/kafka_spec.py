@@ -48,10 +48,7 @@ class KafkaSpec:
 
     @property
     def most_request_bytes(self) -> int | None:
-        """Return the largest record of producers before compression, in bytes (max.request.size).
-
-        None if not limited.
-        """
+        """Return the largest record before compression, in bytes (max.request.size), None if not limited."""
         most = dict(self.client_options).get("message.max.bytes")
         return None if most is None else int(most)
 

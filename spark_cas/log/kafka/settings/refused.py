@@ -253,10 +253,7 @@ UNUSED_BY_NAME = {name: each for each in UNUSED for name in each.names}
 
 
 def holds_instead(name: str, value: str) -> str | None:
-    """Return the fixed behavior for a setting, its name in lower case.
-
-    None if the setting or value is not accepted.
-    """
+    """Return the fixed behavior for a setting (its name in lower case), None if it or its value is not accepted."""
     unused = UNUSED_BY_NAME.get(name)
     if unused is None or (unused.values and value.strip().lower() not in unused.values):
         return None

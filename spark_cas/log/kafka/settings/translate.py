@@ -99,10 +99,7 @@ def _tuning(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _security(values: Mapping[str, str], servers: str, token_provider: str | None) -> dict[str, str]:
-    """Return the security settings.
-
-    Java ignores credentials and certificates that the protocol does not use. This function rejects them.
-    """
+    """Return the security settings. Reject those that the protocol does not use, which Java would ignore."""
     for name in sorted(values.keys() & (SASL_NAMES | TLS_NAMES)):
         if name != "ssl.endpoint.identification.algorithm":  # it may be empty, and has an error of its own
             _checked(name, values[name], text)

@@ -18,8 +18,7 @@ from spark_cas.log.kafka.client.configuration import settings_of
 from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.kafka.settings.client_settings import Client
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.topic.broker_settings import alive_brokers, broker_settings
-from spark_cas.log.kafka.topic.topic_settings import describe, leader_of
+from spark_cas.log.kafka.topic.topic_settings import alive_brokers, broker_settings, describe, leader_of
 
 # ruff: noqa: PLC0415 - kafka-python is optional
 

@@ -1,16 +1,21 @@
-"""List, create and expand topics, among them the compacted topics of the registry."""
+"""List, create and expand topics, and check that the brokers can create their internal topics."""
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import NewPartitions, NewTopic
 
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import admin_client
-from spark_cas.log.kafka.client.error_text import NotPermittedError, lacking, on_topic
+from spark_cas.log.kafka.client.error_text import (
+    NOT_PERMITTED,
+    NotAvailableError,
+    NotPermittedError,
+    lacking,
+    on_topic,
+)
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.topic.topic_settings import describe, leader_of
+from spark_cas.log.kafka.topic.topic_settings import broker_settings, describe, leader_of
 
 _FENCED = "fenced"
 """The word that brokers (3.x, 4.x) use for registered brokers that are not active yet.
@@ -21,6 +26,12 @@ Remove this when Kafka has a code of its own for fenced brokers.
 """
 JOB_PARTITIONS = 16
 """A lookup of one job reads one of these partitions. A topic that an administrator created may have any number."""
+_FACTORS = {
+    "__transaction_state": "transaction.state.log.replication.factor",
+    "__consumer_offsets": "offsets.topic.replication.factor",
+}
+"""Internal topics, and the broker setting with the number of replicas that each is created with."""
+_CHECKING_COORDINATORS = "checking the coordinators of transactions and groups"
 _OF_THE_BROKERS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -32,13 +43,10 @@ class Topics:
         self._not_these = _OF_THE_BROKERS | {spec.registry_topic, spec.layouts_topic}
 
     def names(self) -> tuple[str, ...]:
-        """Return the sorted names, without the registry topics and the brokers' internal topics.
-
-        Raises StorageError.
-        """
+        """Return the sorted names, without the registry topics and internal topics. Raises StorageError."""
         admin = self._admin
-        result = ask(
-            admin, lambda: admin.client.list_topics(timeout=admin.request_seconds).topics, "looking for topics"
+        result = admin.ask(
+            lambda: admin.client.list_topics(timeout=admin.request_seconds).topics, "looking for topics"
         )
         return tuple(sorted(result.keys() - self._not_these))
 
@@ -69,7 +77,7 @@ def create_topic(admin: Admin, topic: NewTopic, doing: str, *, only_try: bool = 
                 raise KafkaException(KafkaError(KafkaError.BROKER_NOT_AVAILABLE)) from None
             raise
 
-    ask(admin, question, doing, on_topic("Create", topic.topic))
+    admin.ask(question, doing, on_topic("Create", topic.topic))
 
 
 def add_partitions(admin: Admin, topic: str, partitions: int, *, only_try: bool = False) -> None:
@@ -91,7 +99,7 @@ def add_partitions(admin: Admin, topic: str, partitions: int, *, only_try: bool 
             if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
                 raise
 
-    ask(admin, question, f"adding partitions to topic {topic}", on_topic("Alter", topic))
+    admin.ask(question, f"adding partitions to topic {topic}", on_topic("Alter", topic))
 
 
 def registry_topics(spec: KafkaSpec) -> list[NewTopic]:
@@ -139,3 +147,86 @@ def _await_leaders(admin: Admin, spec: KafkaSpec, name: str) -> None:
             pass
         if not wait.again("its partitions have no leaders yet"):
             return
+
+
+def require_coordinators(admin: Admin) -> None:
+    """Raise NotAvailableError if an internal topic does not exist and has more replicas than there are brokers.
+
+    The brokers create such a topic when a client first needs it. Until enough brokers are registered, that fails
+    without an error to the client, which waits. A topic that exists has a coordinator, or gets it back.
+
+    A user without the right to describe the internal topics or the brokers' settings gets no error. The number of
+    brokers is confirmed by further requests, because brokers that are starting register one after another. A check
+    that found nothing wrong is not repeated by the same client.
+
+    Raises:
+        NotAvailableError: The brokers cannot create an internal topic.
+        StorageError: The brokers did not answer.
+    """
+
+    def doubt(shortage: NotAvailableError | None) -> str:
+        return "fewer brokers are registered than an internal topic has replicas" if shortage else ""
+
+    if admin.coordinated:
+        return
+    shortage = admin.confirmed(lambda: _shortage(admin), doubt, _CHECKING_COORDINATORS)
+    if shortage is not None:
+        raise shortage
+    admin.coordinated = True
+
+
+def _shortage(admin: Admin) -> NotAvailableError | None:
+    """Return the error; None if the brokers can create all internal topics, or that is not known."""
+    missing = _missing_topics(admin)
+    if not missing:
+        return None
+    alive, registered = _brokers(admin)
+    if not alive:
+        return None
+    settings = [broker_settings(admin, broker) for broker in sorted(alive)]
+    for topic in missing:
+        name = _FACTORS[topic]
+        # The broker that creates the topic uses its own setting.
+        factors = [int(each[name]) if name in each else 0 for each in settings]
+        if min(factors) > len(registered):
+            cause = (
+                f"the brokers cannot create topic {topic}, which transactions need: {name} is {min(factors)}, and "
+                f"{len(registered)} broker{'s are' if len(registered) > 1 else ' is'} registered."
+            )
+            fix = f"{name} to at most {len(registered)} in the brokers' settings, or start more brokers"
+            return NotAvailableError(
+                f"{cause} Nothing was appended. Set {fix}, then run the same job again.",
+                f"{cause} For exactly once, set {fix}.",
+            )
+    return None
+
+
+def _missing_topics(admin: Admin) -> list[str]:
+    """Return the internal topics that do not exist, of those that this user may describe."""
+
+    def question() -> list[str]:
+        requested = admin.client.describe_topics(TopicCollection([*_FACTORS]), request_timeout=admin.request_seconds)
+        missing = []
+        for topic, future in requested.items():
+            try:
+                admin.answer(future)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    missing.append(topic)
+                elif code not in NOT_PERMITTED:
+                    raise
+        return missing
+
+    return admin.ask(question, _CHECKING_COORDINATORS)
+
+
+def _brokers(admin: Admin) -> tuple[set[int], set[int]]:
+    """Return the brokers that are alive, and those that are registered.
+
+    Metadata list the brokers that are alive only. The replicas of topics name brokers that are away.
+    """
+    metadata = admin.ask(lambda: admin.client.list_topics(timeout=admin.request_seconds), _CHECKING_COORDINATORS)
+    alive = set(metadata.brokers)
+    partitions = [each for topic in metadata.topics.values() for each in topic.partitions.values()]
+    return alive, alive.union(*(each.replicas for each in partitions))
