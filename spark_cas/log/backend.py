@@ -22,6 +22,7 @@ from spark_cas.core.partitioner import Partitioner, Placement
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.plan_json import recorded_completion, recorded_plan, to_json
 from spark_cas.core.records import TIMESTAMP_TYPE, first_since
+from spark_cas.log import timing
 from spark_cas.log.protocol import Admin, Blind, Expandable, LockTable, Log, Registry
 from spark_cas.log.timing import RETRY_TIMEOUT_MS
 
@@ -186,6 +187,24 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
             if result is not None:
                 return base + result, records.column("timestamp").cast(pa.int64())[result].as_py()
         return None
+
+    def unproven_below(
+        self, partition: int, end_offset: int, now_ms: int, *, pinned_at_ms: int, pinned_end: int
+    ) -> int:
+        """Return the offset below which an expected offset may be too old to prove that its key was not deleted.
+
+        Compaction removes a deletion after some time. An expected offset is young enough if a lower offset has a
+        young timestamp. It is also young enough if it is at least ``pinned_end``, which was the partition's end at
+        ``pinned_at_ms``, and that time is young. Young means at most half of the time for which the log keeps
+        deletions, because clocks differ. A timestamp ahead of now proves nothing. Raises as `dated_since`.
+        """
+        kept_ms = self.tombstones_kept_ms()
+        if kept_ms is None:
+            return 0
+        young = self.dated_since(partition, now_ms - kept_ms // 2)
+        ahead = young is not None and young[1] >= now_ms + 1000 * timing.current().clock_skew
+        below = end_offset if young is None or ahead else young[0] + 1
+        return min(below, pinned_end) if now_ms - pinned_at_ms < kept_ms // 2 else below
 
     def tombstones_kept_ms(self) -> int | None:
         """Return how long the log keeps a record without a value, which deletes its key, at least, in milliseconds.

@@ -124,10 +124,7 @@ def cap_wait_on_others(seconds: float) -> Iterator[None]:
 
 
 def wait_for_others(
-    seconds: float,
-    doing: str,
-    first_pause_seconds: float | None = None,
-    longest_pause_seconds: float | None = None,
+    seconds: float, doing: str, first_pause_seconds: float | None = None, longest_pause_seconds: float | None = None
 ) -> "Wait":
     """Return a `Wait` for another writer, within the limit of `cap_wait_on_others`."""
     return Wait(min(seconds, _for_others.get()), doing, first_pause_seconds, longest_pause_seconds)

@@ -50,14 +50,12 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False, dry_
     for plan in plans:
         if plan.job == job and _owner(plan) != job:
             raise OptionError(
-                f"job {job!r} is a part of job {_owner(plan)!r}. Nothing was removed. Name that job.",
-                job=job,
+                f"job {job!r} is a part of job {_owner(plan)!r}. Nothing was removed. Name that job.", job=job
             )
     own = [plan for plan in plans if _owner(plan) == job]
     if not own:
         raise OptionError(
-            f"the log knows no job {job!r}. Nothing was removed; 'spark-cas describe' lists all jobs.",
-            job=job,
+            f"the log knows no job {job!r}. Nothing was removed; 'spark-cas describe' lists all jobs.", job=job
         )
     kept = _kept(log, job, own)
     if not force:

@@ -34,7 +34,7 @@ from spark_cas.log.kafka.append.atomic_append import WholeAppends
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence, ProducerPool
 from spark_cas.log.kafka.append.writer import PartitionWriter
-from spark_cas.log.kafka.broker_preflight import preflight, with_record_limit
+from spark_cas.log.kafka.broker_preflight import keys_elsewhere, preflight, with_record_limit
 from spark_cas.log.kafka.client.clients import fence
 from spark_cas.log.kafka.client.error_text import Right, on_topic
 from spark_cas.log.kafka.client.kept_clients import ClientSet
@@ -42,7 +42,6 @@ from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.offsets.reading import first_offset_since, read_records, read_with_gaps
 from spark_cas.log.kafka.registry.group_metadata import KafkaLockTable, Ledger
 from spark_cas.log.kafka.registry.kafka_registry import KafkaRegistry
-from spark_cas.log.kafka.registry.key_sample import keys_elsewhere
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.open_transactions import (
@@ -118,7 +117,11 @@ class KafkaLog(KafkaRegistry, Backend):
             return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)
 
         if not begun:
-            return self._with_keys_elsewhere(read(), placement)
+            result = read()
+            elsewhere = "" if placement is None else keys_elsewhere(self._clients, self._layouts, placement)
+            return (
+                replace(result, notes=(*result.notes, elsewhere), keys_elsewhere=elsewhere) if elsewhere else result
+            )
         result = self._clients.cached(f"preflight of {self.topic}, {idempotence}", read)
         # The limit may have been raised since, as the error for a row that is too large advises.
         return with_record_limit(result, self.spec, topic_settings(self._admin, self.topic))
@@ -262,12 +265,7 @@ class KafkaLog(KafkaRegistry, Backend):
         )
 
     def progress_of(
-        self,
-        partitions: Sequence[int],
-        job: str,
-        group: str = "",
-        *,
-        proven: bool = False,
+        self, partitions: Sequence[int], job: str, group: str = "", *, proven: bool = False
     ) -> tuple[Progress | None, ...]:
         if not partitions:
             return ()
@@ -374,11 +372,6 @@ class KafkaLog(KafkaRegistry, Backend):
         if first >= bounds.end_offset:
             return None
         return first_offset_since(self._readers, at, OffsetRange(first, bounds.end_offset), timestamp_ms)
-
-    def _with_keys_elsewhere(self, result: Preflight, placement: Placement | None) -> Preflight:
-        """Add a note if a sample has keys in other partitions than the partitioner of a write assigns."""
-        elsewhere = "" if placement is None else keys_elsewhere(self._clients, self._layouts, placement)
-        return replace(result, notes=(*result.notes, elsewhere), keys_elsewhere=elsewhere) if elsewhere else result
 
     def _identified(self, layout: Layout) -> Layout:
         self._readers.identify(self.topic, layout.log_id)

@@ -18,7 +18,6 @@ from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import rival_tries
 from spark_cas.log.load.tail import Tail
-from spark_cas.log.tombstones import unproven_below
 
 
 class KeyedAppends:
@@ -128,4 +127,4 @@ class _TailRead:
         at, plan = self._claim.partition, self._claim.plan
         now_ms = clock.now_ms()
         pinned_end = plan.end_offsets[at]
-        return unproven_below(self._log, at, end, now_ms, pinned_at_ms=plan.pinned_at_ms, pinned_end=pinned_end)
+        return self._log.unproven_below(at, end, now_ms, pinned_at_ms=plan.pinned_at_ms, pinned_end=pinned_end)

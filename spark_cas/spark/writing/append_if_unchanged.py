@@ -22,7 +22,6 @@ from spark_cas.core.plan import BY_KEY
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.log.open import open_log
-from spark_cas.log.tombstones import unproven_below
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.options.parse import parse_route
 from spark_cas.spark.reading.pinned_bounds import PinnedBounds, PinnedLog
@@ -248,7 +247,7 @@ class _Rounds:
                 if lowest[partition] < end:
                     known = {"pinned_at_ms": first.pinned_at_ms, "pinned_end": first.bounds[partition].end_offset}
                     now_ms = piece.committed_at_ms if piece else at.pinned_at_ms
-                    removed = unproven_below(log, partition, end, now_ms, **known)
+                    removed = log.unproven_below(partition, end, now_ms, **known)
                     below[partition] = min(end, max(below[partition], removed))
         return below
 

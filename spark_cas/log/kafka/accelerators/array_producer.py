@@ -27,6 +27,8 @@ from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka.accelerators import librdkafka as c
 from spark_cas.log.kafka.accelerators.record_arrays import arguments_of, messages_of
 
+# ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
+
 
 class Lifetime:
     """A context for each call. It calls ``end`` exactly once."""
@@ -56,8 +58,6 @@ class Lifetime:
         with self:
             self._over = True
 
-
-# ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
 
 _SLICE_ROWS = 20_000
 """How many rows have their addresses prepared at a time, about 200 bytes each."""

@@ -40,12 +40,7 @@ class WholeAppends:
     """The commit group of one plan: the chunks that this process appended to it, and its outcome."""
 
     def __init__(
-        self,
-        clients: ClientSet,
-        layouts: TopicLayouts,
-        plan: Plan,
-        *,
-        is_aborted: Callable[[str], bool],
+        self, clients: ClientSet, layouts: TopicLayouts, plan: Plan, *, is_aborted: Callable[[str], bool]
     ) -> None:
         self._clients = clients
         self._admin = clients.admin

@@ -104,12 +104,7 @@ OUT_OF_RANGE: int = KafkaError._AUTO_OFFSET_RESET
 """The partition does not have the offset that a reader requests."""
 
 NOT_FOUND = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._NOENT,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-    }
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
 """The topic does not exist."""
 
@@ -196,12 +191,7 @@ _BUSY = frozenset(
     }
 )
 _BROKEN = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._SSL,
-        KafkaError.NETWORK_EXCEPTION,
-    }
+    {KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._SSL, KafkaError.NETWORK_EXCEPTION}
 )
 """No connection. If the client was connected before, the error is considered transient."""
 

@@ -47,7 +47,7 @@ class ObjectProducer(Producer):
 
     def decided_bounds(self, _partition: int, _seconds: float) -> Bounds:
         """Raise KafkaException: confluent-kafka's producers cannot list offsets."""
-        raise KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED))  # noqa: SLF001 - librdkafka names it so
+        raise KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED))  # noqa: SLF001 - as above
 
     def describe(self, _seconds: float) -> tuple[str, int]:
         """Raise KafkaException: confluent-kafka's producers cannot describe topics."""

@@ -158,10 +158,7 @@ def produce(
 
 
 def await_delivery(
-    producer: TransactionalProducer | PlainProducer,
-    unsent: int,
-    timeout_seconds: float,
-    until: Callable[[], bool],
+    producer: TransactionalProducer | PlainProducer, unsent: int, timeout_seconds: float, until: Callable[[], bool]
 ) -> bool:
     """Send queued records and serve their reports until all are served, or until ``until`` returns True.
 
