@@ -75,8 +75,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         It reports a missing log at once, without a retry, although another process may have just created it.
 
-        Raises:
-            LogNotFoundError, FormatError, StorageError.
+        Raises LogNotFoundError, FormatError, StorageError.
         """
         return self.layout()
 
@@ -85,8 +84,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         A backend overrides this if its `create` does not record the partitioner.
 
-        Raises:
-            LogNotFoundError, FormatError, StorageError.
+        Raises LogNotFoundError, FormatError, StorageError.
         """
         return self.layouts().partitioner or partitioner
 
@@ -113,8 +111,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         None if the log has no entry, or no longer.
 
-        Raises:
-            LogNotFoundError, ChunkDamagedError, StorageError.
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """
         return self.progress_of([partition], job, group)[0]
 
@@ -170,8 +167,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         Returns:
             The offset of a record, or None if all committed records are older.
 
-        Raises:
-            LogNotFoundError, ChunkDamagedError, StorageError.
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """
         first = self.dated_since(partition, timestamp_ms)
         return None if first is None else first[0]
@@ -212,16 +208,14 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         None if it is kept as long as any record, 0 if the settings may not be read. A reader that pauses for longer
         may miss deletions without noticing.
 
-        Raises:
-            LogNotFoundError, StorageError.
+        Raises LogNotFoundError, StorageError.
         """
         return None
 
     def findings(self) -> tuple[Finding, ...]:
         """Return problems of the brokers or of the store. The call changes nothing.
 
-        Raises:
-            LogNotFoundError, StorageError.
+        Raises LogNotFoundError, StorageError.
         """
         return ()
 
@@ -305,8 +299,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
     def record_plan(self, plan: Plan) -> Plan:
         """Record a job's plan unless one is recorded, and return the recorded one.
 
-        Raises:
-            FormatError, StorageError.
+        Raises FormatError, StorageError.
         """
         return recorded_plan(self.put_entry("plan", plan.job, to_json(plan)), plan.job)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from spark_cas.core.errors import LayoutChangedError, OptionError
-from spark_cas.core.expansion import Expansion, Intent, Layouts
+from spark_cas.core.expansion import Expansion, Layouts
 from spark_cas.core.plan import MOST_PARTITIONS, Layout
 from spark_cas.log.backend import Backend
 
@@ -49,7 +49,7 @@ def expand_log(log: Backend, partitions: int, *, dry_run: bool = False) -> Layou
         if dry_run:
             return replace(layout, partitions=partitions)
         intent = log.begin_expansion(layout, partitions)
-    finished = _finished(log, intent)
+    finished = any(each.epoch == intent.epoch for each in log.layouts().expansions)
     if intent.partitions != partitions:
         if finished:
             raise LayoutChangedError(
@@ -105,7 +105,3 @@ def _layout_known(log: Backend, knows: Callable[[Layout], bool]) -> Layout:
     """Return the layout. If ``knows`` rejects it because it is too old, return the recorded layout."""
     layout = log.layout()
     return layout if knows(layout) else log.layouts().layout
-
-
-def _finished(log: Backend, intent: Intent) -> bool:
-    return any(each.epoch == intent.epoch for each in log.layouts().expansions)

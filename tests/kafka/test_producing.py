@@ -324,7 +324,10 @@ def test_broken_instance_is_reported_by_the_next_poll(topic, producer):
 
 def test_running_call_is_not_the_cause_of_a_broken_transaction(proxied, proxied_topic):
     spec = KafkaSpec(proxied.bootstrap, proxied_topic)
-    producer, member = TransactionalProducer(spec, f"test/{uuid.uuid4()}"), group_member(spec, "group")
+    producer, member = (
+        TransactionalProducer(spec, f"test/{uuid.uuid4()}"),
+        group_member(spec, "group", lambda *_: None),
+    )
     producer.init(SECONDS)
     producer.begin()
     held = proxied.proxy.add(Fault.HOLD_REQUEST, Api.ADD_OFFSETS_TO_TXN)

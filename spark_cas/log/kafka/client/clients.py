@@ -98,11 +98,7 @@ def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None]
     )
 
 
-def _unheard(*_: object) -> None:
-    """Ignore the outcome of commits."""
-
-
-def group_member(spec: KafkaSpec, group: str, on_commit: Callable[[Any, Any], None] = _unheard) -> Consumer:
+def group_member(spec: KafkaSpec, group: str, on_commit: Callable[[Any, Any], None]) -> Consumer:
     """Return a consumer that names a group without joining it, and sees no offsets of open transactions.
 
     `Consumer.poll` calls ``on_commit`` with the error and the offsets of a commit.

@@ -37,7 +37,6 @@ from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 _POLL_MESSAGES = 10_000
 """The most records per poll. Large records are fewer, because the client queues no more than some MiB."""
 
-
 _UNWATCHED_SHARE = 0.25
 """The share of a request's time after which a read without progress resumes with a consumer that has statistics."""
 
@@ -130,12 +129,12 @@ def read_entries(
 
     Raises TrimmedError, StorageError.
     """
-    for entries in _each(readers, at, offsets, _entries, scanning=True, count=_POLL_MESSAGES):
+
+    def take(messages: list[Message]) -> list[tuple[int, bytes | None, bytes | None]]:
+        return [(offset_of(each), each.key(), each.value()) for each in messages]
+
+    for entries in _each(readers, at, offsets, take, scanning=True, count=_POLL_MESSAGES):
         yield from entries
-
-
-def _entries(messages: list[Message]) -> list[tuple[int, bytes | None, bytes | None]]:
-    return [(offset_of(each), each.key(), each.value()) for each in messages]
 
 
 def first_offset_since(readers: Readers, at: TopicPartition, offsets: OffsetRange, timestamp_ms: int) -> int | None:

@@ -7,8 +7,9 @@ records it.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
 
 from confluent_kafka import TopicPartition
 
@@ -23,6 +24,8 @@ from spark_cas.log.kafka.client.error_text import NotPermittedError, lacking, on
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.registry.kafka_registry import Registry
 from spark_cas.log.kafka.topic.topic_settings import describe, require_planned
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(slots=True)
@@ -190,29 +193,25 @@ def _json(value: Intent | Expansion) -> str:
 
 
 def _intent(value: str) -> Intent:
-    try:
-        return require_types(Intent(**json.loads(value)))
-    except INVALID_FIELDS:
-        raise _foreign() from None
+    return _parsed(value, lambda fields: require_types(Intent(**fields)))
 
 
 def _expansion(value: str) -> Expansion:
-    try:
-        fields = json.loads(value)
+    def made(fields: dict[str, Any]) -> Expansion:
         return require_types(Expansion(**{**fields, "thresholds": tuple(fields["thresholds"])}))
-    except INVALID_FIELDS:
-        raise _foreign() from None
+
+    return _parsed(value, made)
 
 
 def _partitioner(value: str) -> Partitioner:
+    return _parsed(value, lambda fields: known_partitioner(fields["partitioner"]), "the partitioner of a topic")
+
+
+def _parsed(value: str, make: Callable[[dict[str, Any]], _Value], subject: str = "an expansion") -> _Value:
     try:
-        return known_partitioner(json.loads(value)["partitioner"])
+        return make(json.loads(value))
     except INVALID_FIELDS:
-        raise _foreign("the partitioner of a topic") from None
-
-
-def _foreign(subject: str = "an expansion") -> FormatError:
-    return FormatError(
-        f"{subject} in the registry topic is not in the format of this spark_cas. Either a newer version or "
-        "another program wrote it."
-    )
+        raise FormatError(
+            f"{subject} in the registry topic is not in the format of this spark_cas. Either a newer version or "
+            "another program wrote it."
+        ) from None

@@ -22,8 +22,6 @@ _TRUST_STORE = frozenset({_TRUST_TYPE, _TRUST_LOCATION, _TRUST_PASSWORD, _TRUST_
 TLS_NAMES = _KEY_STORE | _TRUST_STORE | {_ENDPOINT}
 """Java's names that `tls_settings` reads."""
 
-_DEFAULT_TYPE = "JKS"
-_JAVA_TYPES = ("JKS", "PKCS12")
 _FORMATS_OF_SUN = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 """How the files of the formats JKS and JCEKS begin."""
 
@@ -43,29 +41,28 @@ def tls_settings(values: Mapping[str, str]) -> dict[str, str]:
         OptionError: OpenSSL cannot read the type of a store, or settings contradict each other. For a store, the
             message has the command that converts it.
     """
-    return {**_endpoint(values), **_trust_store(values), **_key_store(values)}
-
-
-def _endpoint(values: Mapping[str, str]) -> dict[str, str]:
-    if _ENDPOINT not in values:
-        return {}
-    if values[_ENDPOINT].strip().lower() != "https":
+    if values.get(_ENDPOINT, "https").strip().lower() != "https":
         raise OptionError(
             f"option kafka.{_ENDPOINT} must be https, but has another value. Without this check, any holder of a "
             "trusted certificate could pose as the broker. Leave it out, and give the brokers certificates with "
             "their host names."
         )
-    return {_ENDPOINT: "https"}
+    endpoint = {_ENDPOINT: "https"} if _ENDPOINT in values else {}
+    return {**endpoint, **_trust_store(values), **_key_store(values)}
+
+
+def _is_pem(values: Mapping[str, str], name: str) -> bool:
+    kind = values.get(name, "JKS").strip().upper()
+    if kind not in ("PEM", "PKCS12", "JKS"):
+        raise OptionError(f"option kafka.{name} must be PEM, PKCS12 or JKS (default), but is not.")
+    return kind == "PEM"
 
 
 def _trust_store(values: Mapping[str, str]) -> dict[str, str]:
     if not values.keys() & _TRUST_STORE:
         return {}
-    kind = values.get(_TRUST_TYPE, _DEFAULT_TYPE).strip().upper()
-    if kind in _JAVA_TYPES:
+    if not _is_pem(values, _TRUST_TYPE):
         return _java_trust_store(values)
-    if kind != "PEM":
-        raise OptionError(f"option kafka.{_TRUST_TYPE} must be PEM, PKCS12 or JKS (default), but is not.")
     if _TRUST_PASSWORD in values:
         raise OptionError(
             f"option kafka.{_TRUST_PASSWORD} does not go with PEM, which has no password. Leave it out."
@@ -93,12 +90,7 @@ def _java_trust_store(values: Mapping[str, str]) -> dict[str, str]:
 def _key_store(values: Mapping[str, str]) -> dict[str, str]:
     if not values.keys() & _KEY_STORE:
         return {}
-    kind = values.get(_TYPE, _DEFAULT_TYPE).strip().upper()
-    if kind in _JAVA_TYPES:
-        return _java_key_store(values)
-    if kind != "PEM":
-        raise OptionError(f"option kafka.{_TYPE} must be PEM, PKCS12 or JKS (default), but is not.")
-    return _pem_key(values)
+    return _pem_key(values) if _is_pem(values, _TYPE) else _java_key_store(values)
 
 
 def _pem_key(values: Mapping[str, str]) -> dict[str, str]:

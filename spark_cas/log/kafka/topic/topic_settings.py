@@ -43,8 +43,7 @@ def describe(
 
     ``made`` is as for `read_confirmed`, and ``requested`` is the result of `request_topics`.
 
-    Raises:
-        LogNotFoundError, StorageError.
+    Raises LogNotFoundError, StorageError.
     """
 
     def question() -> TopicDescription:
