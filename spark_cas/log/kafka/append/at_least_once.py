@@ -13,6 +13,7 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Outcome, Unknown
 from spark_cas.core.plan import Layout
+from spark_cas.log.kafka.append.attempt import Landed
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
 from spark_cas.log.kafka.client.clients import PlainProducer
 from spark_cas.log.kafka.client.codes import TOO_LARGE, Meaning, meaning_of, reason_of
@@ -89,14 +90,8 @@ class BlindAppends:
         result, end = reports.range, before.end_offset
         if result is None:
             result = OffsetRange(end, max(end, end_offsets.high_watermark(self._admin, at)))
-        return Appended(
-            range=result,
-            count=chunk.records.num_rows,
-            timestamp_ms=reports.explicit_ms,
-            start_offset=before.start_offset,
-            has_offset=reports.range is not None,
-            resolved=False,
-        )
+        sent = Landed(result, reports.range is not None, reports.explicit_ms)
+        return sent.appended(chunk.records.num_rows, before.start_offset)
 
 
 def _not_stored(code: int, topic: str) -> NotStoredError:

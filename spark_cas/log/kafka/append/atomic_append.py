@@ -15,7 +15,7 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, TransactionEndedError
 from spark_cas.core.group import ABORTED, GroupOutcome, batch_of, takes_place
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Appended, Fenced, LayoutChanged, Outcome, ProgressLost, Refusal, Truncated
+from spark_cas.core.outcome import Fenced, LayoutChanged, Outcome, ProgressLost, Refusal, Truncated
 from spark_cas.core.plan import Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.refusal import error_of
 from spark_cas.log import timing
@@ -191,14 +191,7 @@ class WholeAppends:
         if chunk.records.num_rows or chunk.complete:
             self._entries[partition] = claim.progress_after(chunk, sent.at)
             self._kept[partition] = Bounds(bounds.start_offset, sent.at.end_offset)
-        return Appended(
-            range=sent.at,
-            count=chunk.records.num_rows,
-            timestamp_ms=sent.time_ms,
-            start_offset=bounds.start_offset,
-            has_offset=sent.has_offset,
-            resolved=False,
-        )
+        return sent.appended(chunk.records.num_rows, bounds.start_offset)
 
     def _send(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Landed:
         if not self._begun:

@@ -36,6 +36,10 @@ class Landed:
     time_ms: int | None
     """The timestamp of the records that had none, or of all if the topic assigns it. None if each has its own."""
 
+    def appended(self, count: int, start_offset: int, *, resolved: bool = False) -> Appended:
+        """Return the outcome of an append of these records to a partition with this start."""
+        return Appended(self.at, count, self.time_ms, start_offset, has_offset=self.has_offset, resolved=resolved)
+
 
 def landed(checks: Checks, delivered: Reports, rows: int, end_offset: int, *, checked: bool) -> Landed | None:
     """Return the offsets of the records of an open transaction, None if unknown or not at the expected offset.
@@ -216,14 +220,9 @@ class Attempt:
     def resolve(self, sent: Landed, *, fenced: bool) -> Bounds | Fenced | Unknown | None:
         """Find out from the ledger whether a commit without a reply took place.
 
-        Args:
-            sent: The offsets of the records.
-            fenced: Whether the commit was rejected because a newer writer holds the fence. The instance is unusable
-                in either case.
-
-        Returns:
-            The bounds of the partition if the commit took place. None if it did not and may be retried. `Fenced` if
-                another writer of the job changed the ledger entry, and Unknown if the ledger cannot be read.
+        Return the bounds of the partition if it did, None if it did not and may be retried, `Fenced` if another
+        writer of the job changed the ledger entry, and Unknown if the ledger cannot be read. ``fenced`` is whether
+        the commit was rejected because a newer writer holds the fence. The instance is unusable in either case.
         """
         checks, claim, chunk = self.checks, self.claim, self.chunk
         try:
@@ -257,13 +256,8 @@ class Attempt:
         """Verify that the claim is still the newest: commit a transaction that moves no offset.
 
         The coordinator commits it only for the newest producer of the transactional id, and only if its replicas
-        agree. A new producer is not tried, because it would fence other writers itself.
-
-        Returns:
-            `Appended` if the transaction commits. Otherwise `Fenced`, for any reason.
-
-        Raises:
-            StorageError: The brokers did not answer.
+        agree. Then the result is `Appended`, and otherwise `Fenced`, for any reason. A new producer is not tried,
+        because it would fence other writers itself. Raises StorageError.
         """
         if not self.fence.is_clean:
             return Fenced(None)
@@ -278,4 +272,4 @@ class Attempt:
         if not shown:
             self.fence.give_way()
             return Fenced(None)
-        return Appended(OffsetRange(end_offset, end_offset), 0, None, 0, has_offset=True, resolved=False)
+        return Landed(OffsetRange(end_offset, end_offset), has_offset=True, time_ms=None).appended(0, 0)

@@ -34,8 +34,7 @@ class Checks:
     def progress(self, timeout_seconds: float | None = None) -> Progress | None:
         """Return the job's ledger entry after all open transactions that can change it have ended.
 
-        Raises:
-            UndecidedError: A transaction is still open after the timeout (seconds; by default the spec's).
+        Raises UndecidedError if one is still open after the timeout, by default that of the spec.
         """
         timeout = self._timeout if timeout_seconds is None else timeout_seconds
         return self.ledger.read_all([self.at], self.plan.log_id, timeout)[0]
@@ -44,11 +43,7 @@ class Checks:
         """Return the job's ledger entry after a fence, when no other writer can change it.
 
         If no offset is expected, or the entry is complete, only the entry shows which rows are in the log. The
-        coordinator then has to prove that it is current.
-
-        Raises:
-            UndecidedError: A transaction is still open after the timeout.
-            StorageError: The coordinator did not answer.
+        coordinator then has to prove that it is current. Raises UndecidedError, StorageError.
         """
         if resume_offset(self.plan, self.at.partition, None) is not None:
             result = self.progress()
@@ -59,10 +54,7 @@ class Checks:
     def barrier(self, at_least: int = 0) -> Bounds:
         """Return the partition's bounds after every transaction open in it has ended, as `end_offsets.barrier`.
 
-        Raises:
-            UndecidedError: A transaction is still open after the timeout.
-            LogNotSharedError: The topic ends before ``at_least`` because it was deleted and recreated.
-            LogNotFoundError, StorageError: The brokers did not answer.
+        Raises LogNotSharedError if the topic ends before ``at_least`` because it was deleted and recreated.
         """
         bounds = end_offsets.barrier(self.admin, self.at, self._timeout, at_least)
         if bounds.end_offset < at_least:

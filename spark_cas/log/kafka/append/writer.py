@@ -277,16 +277,10 @@ class PartitionWriter:
             # Release the instance, because a process may run thousands of jobs.
             self._fence.drop()
         if decided is None:
-            return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=resolved)
+            return sent.appended(0, bounds.start_offset, resolved=resolved)
         if isinstance(decided, Truncated):
             return decided
         own = decided.end_offset == at.end_offset + 1
         self._fence.left = decided if own and self._fence.producer is not None else None
-        return Appended(
-            range=OffsetRange(at.base_offset, decided.end_offset if own else at.end_offset),
-            count=chunk.records.num_rows,
-            timestamp_ms=sent.time_ms,
-            start_offset=decided.start_offset,
-            has_offset=sent.has_offset,
-            resolved=resolved,
-        )
+        sent = replace(sent, at=OffsetRange(at.base_offset, decided.end_offset if own else at.end_offset))
+        return sent.appended(chunk.records.num_rows, decided.start_offset, resolved=resolved)

@@ -210,10 +210,9 @@ class Admin:
         return self._leaders[topic][1].issuperset(partitions)
 
     def ask_leaders(self, topic: str) -> bool:
-        """Request the leaders of the partitions of a topic. Until then the client uses the leaders it knew before.
+        """Request the leaders of the partitions of a topic, and return whether a broker answered.
 
-        Returns:
-            Whether a broker answered.
+        Until then the client uses the leaders it knew before.
         """
         self.forget_leaders(topic)
         try:
@@ -324,10 +323,7 @@ class Admin:
         """Return the result of ``read``, and retry if a broker with stale metadata does not know the topic.
 
         Metadata is probably stale if this client has already seen the topic, or if the caller knows it was ``made``.
-        A broker that answered late may have stalled since before the topic was created.
-
-        Raises:
-            LogNotFoundError: No retry returned the topic.
+        A broker that answered late may have stalled since before the topic was created. Raises LogNotFoundError.
         """
         wait: ConfirmingRead | None = None
         while True:

@@ -319,14 +319,6 @@ def _records(messages: list[Message], columns: tuple[str, ...]) -> tuple[np.ndar
     return offsets, pa.RecordBatch.from_arrays([_COLUMNS[name](messages) for name in columns], names=columns)
 
 
-def _keys(messages: list[Message]) -> pa.Array:
-    return pa.array(list(map(Message.key, messages)), pa.binary())
-
-
-def _values(messages: list[Message]) -> pa.Array:
-    return pa.array(list(map(Message.value, messages)), pa.binary())
-
-
 def _times(messages: list[Message]) -> pa.Array:
     """Return the timestamps, null for a message without one of any kind."""
     pairs = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
@@ -370,8 +362,8 @@ def _unreadable_headers(message: Message) -> UnreadableRecordError:
 
 
 _COLUMNS: dict[str, Callable[[list[Message]], pa.Array]] = {
-    "key": _keys,
-    "value": _values,
+    "key": lambda messages: pa.array(list(map(Message.key, messages)), pa.binary()),
+    "value": lambda messages: pa.array(list(map(Message.value, messages)), pa.binary()),
     "headers": _headers,
     "timestamp": _times,
     TIMESTAMP_TYPE: _time_types,

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 
-import pyarrow as pa
 from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.errors import FormatError, LogNotFoundError, RecordTooLargeError, StorageError
@@ -175,7 +174,8 @@ class Entries:
             producer.begin()
             right = False
             try:
-                delivered = produce(producer, self.at, _table(records), clock.now_ms(), self._spec.request_seconds)
+                table = records_of_bytes([key.encode() for key, _ in records], [value for _, value in records])
+                delivered = produce(producer, self.at, table, clock.now_ms(), self._spec.request_seconds)
                 first = None if delivered is None or delivered.range is None else delivered.range.base_offset
                 right = first is not None and self._right_at(first, records, change)
             finally:
@@ -281,10 +281,6 @@ def _name(key: bytes | None) -> str | None:
     except UnicodeDecodeError:
         return None
     return name if name is not None and _KEY.fullmatch(name) else None
-
-
-def _table(records: Records) -> pa.Table:
-    return records_of_bytes([key.encode() for key, _ in records], [value for _, value in records])
 
 
 def inflate(data: bytes, most: int) -> bytes:

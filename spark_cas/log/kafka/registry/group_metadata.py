@@ -18,6 +18,7 @@ from spark_cas.core.plan_json import progress_from_json, to_json
 from spark_cas.core.recorded_fields import INVALID_FIELDS
 from spark_cas.log import timing
 from spark_cas.log.deadline import Wait, within
+from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import STUMBLED, Meaning, meaning_of, passes, reason_of
 from spark_cas.log.kafka.client.error_text import NOT_PERMITTED, on_groups, on_topic, plain_error, to_claim
@@ -97,23 +98,6 @@ class GroupMetadata:
 
         return added
 
-    def erase(self, ats: Sequence[TopicPartition]) -> None:
-        """Replace offsets that have a text by offsets without one. The brokers delete those after a while.
-
-        The group stays, because another topic may have a job of this name. Raises StorageError.
-        """
-        doing = f"erasing {self._description}"
-        wait = Wait(self._spec.patience_seconds, doing)
-        while True:
-            try:
-                self._erase(ats)
-            except KafkaException as error:
-                code = error.args[0].code()
-                if not passes(code, reached=True) or not wait.again(reason_of(code)):
-                    raise plain_error(error, doing, *self._rights) from None
-            else:
-                return
-
     def _require_right(self, doing: str) -> None:
         """Raise if the principal lacks a permission. The client reports that only to `poll`, and keeps waiting."""
         message = self._members.of(self._group).poll(0)
@@ -129,13 +113,6 @@ class GroupMetadata:
             if each.error is not None:
                 raise KafkaException(each.error)
         return result
-
-    def _erase(self, ats: Sequence[TopicPartition]) -> None:
-        nothing = [TopicPartition(at.topic, at.partition, 0) for at in ats]
-        for each in self._members.of(self._group).commit(offsets=nothing, asynchronous=False) or ():
-            # The client raises only if all of them failed.
-            if each.error is not None:
-                raise KafkaException(each.error)
 
 
 def _named(ats: Sequence[TopicPartition]) -> str:
@@ -168,6 +145,21 @@ class Ledger(GroupMetadata):
     ) -> Callable[[], None]:
         """Start adding entries to the open transaction of their rows, as `adding_texts`."""
         return self.adding_texts(producer, [_entry(topic, log_id, each) for each in progress])
+
+    def erase(self, admin: Admin, topic: str, partitions: int) -> None:
+        """Replace the job's entries by offsets without one, which the brokers delete after a while.
+
+        The group stays, because another topic may have a job of this name. Raises StorageError.
+        """
+        nothing = [TopicPartition(topic, each, 0) for each in range(partitions)]
+
+        def question() -> None:
+            for each in self._members.of(self._group).commit(offsets=nothing, asynchronous=False) or ():
+                # The client raises only if all of them failed.
+                if each.error is not None:
+                    raise KafkaException(each.error)
+
+        admin.ask(question, f"erasing {self._description}", *self._rights)
 
 
 def _entry(topic: str, log_id: str, progress: Progress) -> TopicPartition:

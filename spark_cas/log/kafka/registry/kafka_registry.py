@@ -17,8 +17,6 @@ import json
 from collections.abc import Iterator
 from zlib import crc32
 
-from confluent_kafka import TopicPartition
-
 from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import MOST_PARTITIONS, Completion, Plan, input_entry
 from spark_cas.core.plan_json import recorded_completion, recorded_plan
@@ -186,8 +184,7 @@ class KafkaRegistry:
         own = [each for each in range(plan.partitions) if _may_hold_own_id(plan, done, each)]
         ids = [self._spec.id_of_partition(each, job) for each in own]
         fence(self._spec, [*ids, self._spec.id_of_atomic_load(job)] if plan.whole else ids)
-        ledger = Ledger(self._clients.members, job)
-        ledger.erase([TopicPartition(self._topic, each) for each in range(plan.partitions)])
+        Ledger(self._clients.members, job).erase(self._clients.admin, self._topic, plan.partitions)
         if plan.input:
             name = input_entry(job, plan.input)
             self._registry.of_job(self._topic, name).remove([self._key("input", name)])

@@ -40,9 +40,7 @@ class TopicLayouts:
     def layout(self, *, made: bool = True) -> Layout:
         """Return the newest layout that a broker ever reported. Partitions are never removed.
 
-        Raises:
-            LogNotFoundError: The topic does not exist. Raised without a retry unless it was ``made`` or seen before.
-            StorageError: The brokers did not answer.
+        Raises LogNotFoundError, without a retry unless the topic was ``made`` or seen before, and StorageError.
         """
         described = describe(self.admin, self.topic, made=made)
         result, newest = _layout(str(described.topic_id), len(described.partitions)), self._newest
@@ -53,11 +51,8 @@ class TopicLayouts:
     def await_partitions(self, partitions: Sequence[int], *, recent: bool = False) -> Layout:
         """Return the layout, and check that it has these partitions, which another broker may have reported.
 
-        With ``recent``, use a description of the last second if it has them. See `Admin.cached_topic`.
-
-        Raises:
-            ValueError: A partition does not exist.
-            LogNotFoundError, StorageError: As for `layout`.
+        With ``recent``, use a description of the last second if it has them. See `Admin.cached_topic`. Raises
+        ValueError if a partition does not exist, and as `layout`.
         """
 
         def doubt(layout: Layout) -> str:
@@ -82,10 +77,7 @@ class TopicLayouts:
 
         A broker may not know of added partitions yet, but the registry records each expansion. If the topic was
         described within the last second, its id is not requested again: an append verifies it before the commit.
-
-        Raises:
-            LogNotSharedError: The topic was replaced by another one.
-            LogNotFoundError, FormatError, StorageError: The layout cannot be read.
+        Raises LogNotSharedError if the topic was replaced, LogNotFoundError, FormatError, StorageError.
         """
         log_id, epoch = plan.log_id, plan.layout_epoch
         as_planned = self.admin.cached_topic(self.topic) == (log_id, epoch)

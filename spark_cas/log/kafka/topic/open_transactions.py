@@ -102,11 +102,8 @@ def require_available_coordinators(admin: Admin) -> None:
 def write_abort_marker(spec: KafkaSpec, transaction: OpenTransaction, partition: int) -> None:
     """Write an abort marker for a hanging transaction to a partition of the log.
 
-    The leader rejects it if the producer has a newer epoch there.
-
-    Raises:
-        OptionError, StorageError: As `open_transactions`.
-        UnknownOutcomeError: The brokers did not confirm the marker.
+    The leader rejects it if the producer has a newer epoch there. Raises UnknownOutcomeError if the brokers did not
+    confirm the marker, OptionError, StorageError.
     """
     existing = transaction.at(spec.topic, partition)
     epoch = 0 if existing is None else max(0, existing.coordinator_epoch)
@@ -271,13 +268,9 @@ def _is_own(spec: KafkaSpec, transactional_id: str) -> bool:
 
 
 def kafka_python_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of kafka-python's admin client.
+    """Return the settings of kafka-python's admin client for those of librdkafka's, with resolved secrets.
 
-    Args:
-        values: Settings under librdkafka's names, with resolved secrets, as for an admin client.
-
-    Raises:
-        OptionError: kafka-python does not support a setting. The message names no value.
+    Raises OptionError, without a value, if kafka-python does not support a setting.
     """
     timeout_ms = int(values["socket.timeout.ms"])
     protocol = str(values.get("security.protocol", "plaintext")).upper()

@@ -41,9 +41,8 @@ def describe(
 ) -> TopicDescription:
     """Return the brokers' description of a topic, with this principal's permissions if ``with_rights``.
 
-    ``made`` is as for `read_confirmed`, and ``requested`` is the result of `request_topics`.
-
-    Raises LogNotFoundError, StorageError.
+    ``made`` is as for `Admin.read_confirmed`, and ``requested`` is the result of `request_topics`. Raises
+    LogNotFoundError, StorageError.
     """
 
     def question() -> TopicDescription:
@@ -73,11 +72,8 @@ def leader_of(partition: TopicPartitionInfo) -> int:
 def require_planned(admin: Admin, topic: str, log_id: str, partitions: int = 0) -> TopicDescription:
     """Return the brokers' description of a topic, and check that it is the topic that a plan was made for.
 
-    The answer is confirmed if it is another topic, or has fewer than ``partitions``, which are never removed.
-
-    Raises:
-        LogNotSharedError: The topic is another one with the same name.
-        LogNotFoundError, StorageError: The topic cannot be described.
+    The answer is confirmed if it is another topic, or has fewer than ``partitions``, which are never removed. Raises
+    LogNotSharedError if it is another topic with the same name, LogNotFoundError, StorageError.
     """
 
     def doubt(description: TopicDescription) -> str:

@@ -18,12 +18,8 @@ from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import broker_settings, describe, leader_of
 
 _FENCED = "fenced"
-"""The word that brokers (3.x, 4.x) use for registered brokers that are not active yet.
-
-The error code alone also means that there are too few brokers.
-
-Remove this when Kafka has a code of its own for fenced brokers.
-"""
+"""The word that brokers (3.x, 4.x) use for registered brokers that are not active yet. Their error code also means
+that there are too few brokers. Remove this when Kafka has a code of its own for fenced brokers."""
 JOB_PARTITIONS = 16
 """A lookup of one job reads one of these partitions. A topic that an administrator created may have any number."""
 _FACTORS = {
@@ -52,16 +48,9 @@ class Topics:
 
 
 def create_topic(admin: Admin, topic: NewTopic, doing: str, *, only_try: bool = False) -> None:
-    """Create a topic unless one with this name exists. With ``only_try``, check whether that would succeed.
+    """Create a topic unless one with this name exists. With ``only_try``, the brokers only validate the request.
 
-    Args:
-        admin: The client.
-        topic: The topic to create, with its partition count and settings.
-        doing: The beginning of an error text.
-        only_try: Validate the request, but create nothing.
-
-    Raises:
-        StorageError: The brokers rejected the request, or did not answer.
+    ``doing`` is the beginning of an error text. Raises StorageError.
     """
 
     def question() -> None:
@@ -109,10 +98,9 @@ def registry_topics(spec: KafkaSpec) -> list[NewTopic]:
 
 
 def create_registry_topics(admin: Admin, spec: KafkaSpec) -> None:
-    """Create the topics of the registry unless they exist. If they exist, permission to create them is not necessary.
+    """Create the topics of the registry unless they exist. Then permission to create them is not necessary.
 
-    Raises:
-        StorageError: The topics cannot be created.
+    Raises StorageError.
     """
     for topic in registry_topics(spec):
         try:
@@ -157,11 +145,7 @@ def require_coordinators(admin: Admin) -> None:
 
     A user without the right to describe the internal topics or the brokers' settings gets no error. The number of
     brokers is confirmed by further requests, because brokers that are starting register one after another. A check
-    that found nothing wrong is not repeated by the same client.
-
-    Raises:
-        NotAvailableError: The brokers cannot create an internal topic.
-        StorageError: The brokers did not answer.
+    that found nothing wrong is not repeated by the same client. Raises StorageError if the brokers do not answer.
     """
 
     def doubt(shortage: NotAvailableError | None) -> str:
