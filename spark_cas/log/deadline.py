@@ -5,13 +5,15 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Thread
+from typing import TypeVar
 
 from spark_cas.log import timing
 
+_Value = TypeVar("_Value")
 _JITTER = random.SystemRandom()
 _LOG = logging.getLogger("spark_cas")
 _for_others: ContextVar[float] = ContextVar("for_others", default=math.inf)
@@ -35,18 +37,22 @@ _deadline: ContextVar[_Deadline] = ContextVar("deadline", default=_NEVER)
 
 
 @contextmanager
-def within(seconds: float, *, extensible: bool = False) -> Iterator[None]:
+def _replaced(variable: ContextVar[_Value], value: _Value) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def within(seconds: float, *, extensible: bool = False) -> AbstractContextManager[None]:
     """Limit the waits of this thread in the block to ``seconds`` in total, except those of a `ConfirmingRead`.
 
     An outer deadline still applies. `extend` moves an ``extensible`` deadline.
 
     Do not put this around a ``yield`` of a generator: the deadline would also apply to the code that consumes it.
     """
-    token = _deadline.set(_Deadline(time.monotonic() + seconds, _deadline.get(), extensible))
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
+    return _replaced(_deadline, _Deadline(time.monotonic() + seconds, _deadline.get(), extensible))
 
 
 class BackgroundCall(Thread):
@@ -90,14 +96,9 @@ def call_within(seconds: float, call: Callable[[], None]) -> None:
     BackgroundCall(seconds, call).result()
 
 
-@contextmanager
-def fresh_deadline(seconds: float) -> Iterator[None]:
+def fresh_deadline(seconds: float) -> AbstractContextManager[None]:
     """Set an extensible deadline and ignore outer ones, for steps whose outcome has to be determined."""
-    token = _deadline.set(_Deadline(time.monotonic() + seconds, extensible=True))
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
+    return _replaced(_deadline, _Deadline(time.monotonic() + seconds, extensible=True))
 
 
 def extend(seconds: float) -> None:
@@ -113,14 +114,9 @@ def extend(seconds: float) -> None:
         each = each.outer
 
 
-@contextmanager
-def cap_wait_on_others(seconds: float) -> Iterator[None]:
+def cap_wait_on_others(seconds: float) -> AbstractContextManager[None]:
     """Limit the waits for other writers in the block, for a writer that blocks others itself."""
-    token = _for_others.set(seconds)
-    try:
-        yield
-    finally:
-        _for_others.reset(token)
+    return _replaced(_for_others, seconds)
 
 
 def wait_for_others(

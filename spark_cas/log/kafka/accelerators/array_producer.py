@@ -29,6 +29,31 @@ from spark_cas.log.kafka.accelerators.record_arrays import arguments_of, message
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
 
+_SLICE_ROWS = 20_000
+"""How many rows have their addresses prepared at a time, about 200 bytes each."""
+
+TokenOf = Callable[[str], tuple[str, float, str, dict[str, str]]]
+"""Returns a token, its expiry time in seconds since 1970, the principal, and SASL extensions."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Logger(Protocol):
+    """Receives the log lines of librdkafka."""
+
+    def log(self, level: int, form: str, /, *args: object) -> None: ...
+
+
+class Reports(Protocol):
+    """Receives the delivery reports of records."""
+
+    explicit_ms: int | None
+
+    def take(self, count: int, first: int, last: int) -> None: ...
+
+    def take_error(self, count: int, error: KafkaError) -> None: ...
+
 
 class Lifetime:
     """A context for each call. It calls ``end`` exactly once."""
@@ -57,32 +82,6 @@ class Lifetime:
         """Call ``end`` now, or when the last running call returns. Reject new calls."""
         with self:
             self._over = True
-
-
-_SLICE_ROWS = 20_000
-"""How many rows have their addresses prepared at a time, about 200 bytes each."""
-
-TokenOf = Callable[[str], tuple[str, float, str, dict[str, str]]]
-"""Returns a token, its expiry time in seconds since 1970, the principal, and SASL extensions."""
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class Logger(Protocol):
-    """Receives the log lines of librdkafka."""
-
-    def log(self, level: int, form: str, /, *args: object) -> None: ...
-
-
-class Reports(Protocol):
-    """Receives the delivery reports of records."""
-
-    explicit_ms: int | None
-
-    def take(self, count: int, first: int, last: int) -> None: ...
-
-    def take_error(self, count: int, error: KafkaError) -> None: ...
 
 
 def _call(method: Callable[Concatenate["ArrayProducer", P], R]) -> Callable[Concatenate["ArrayProducer", P], R]:

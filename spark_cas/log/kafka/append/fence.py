@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -22,11 +21,9 @@ from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.topic.topic_settings import recent_settings
 from spark_cas.log.kafka.topic.topics import require_coordinators
 
-if TYPE_CHECKING:
-    from spark_cas.log.kafka.append.fence import Fence
-
-
 _NEVER = (math.inf, math.inf)
+_MOST_INSTANCES = 8
+"""The limit, because an instance has threads and connections of its own, even while it is idle."""
 
 
 class Fence:
@@ -167,10 +164,6 @@ class Fence:
 def _clocks() -> tuple[float, float]:
     """Return the monotonic clock, which may stop while the machine sleeps, and the wall clock, in seconds."""
     return time.monotonic(), time.time()
-
-
-_MOST_INSTANCES = 8
-"""The limit, because an instance has threads and connections of its own, even while it is idle."""
 
 
 class ProducerPool:

@@ -39,7 +39,7 @@ _CHANGING_LOCKS = "changing the locks of the log"
 class GroupMetadata:
     """The texts of one group, read by its consumer. ``subject`` names them at the beginning of errors.
 
-    The admin client is not used: librdkafka (2.16) crashes the process if the coordinator of a group has just moved.
+    No admin client requests a group: librdkafka (2.16) crashes the process if its coordinator has just moved.
     """
 
     def __init__(self, members: Members, group: str, subject: str) -> None:
