@@ -8,8 +8,8 @@ from spark_cas.core.errors import UndecidedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.client_errors import NotPermittedError
 from spark_cas.log.kafka.client.clients import admin_client
-from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.offsets.end_offsets import at_one_moment
 from spark_cas.log.kafka.registry.group_metadata import Ledger

@@ -24,7 +24,7 @@ from spark_cas.log import clock
 from spark_cas.log.doctor.examining import transaction_finding
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.accelerators import librdkafka
-from spark_cas.log.kafka.client.error_text import Right, on_topic
+from spark_cas.log.kafka.client.client_errors import Right, on_topic
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.weak_settings import replica_findings
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic

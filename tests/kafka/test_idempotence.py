@@ -17,8 +17,8 @@ from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import broker_preflight as preflight_module
 from spark_cas.log.kafka.append import at_least_once
+from spark_cas.log.kafka.client.client_errors import NotAvailableError, NotPermittedError, on_topic, plain_error
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.error_text import NotAvailableError, NotPermittedError, on_topic, plain_error
 from spark_cas.log.kafka.client.sending import Reports, Sending
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.options.parse import parse_write

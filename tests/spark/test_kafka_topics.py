@@ -29,7 +29,7 @@ from spark_cas.core.partitioner import partition_of
 from spark_cas.core.rejection import Rejection
 from spark_cas.log import running_process
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.kafka.client.error_text import on_topic
+from spark_cas.log.kafka.client.client_errors import on_topic
 from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.spark.writing.report import TaskReport

@@ -20,9 +20,18 @@ from spark_cas.log import timing
 from spark_cas.log.backend import Preflight
 from spark_cas.log.deadline import Wait, within
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.client_errors import (
+    PARTITION_EOF,
+    TIMED_OUT,
+    Meaning,
+    NotAvailableError,
+    NotPermittedError,
+    lacking,
+    meaning_of,
+    on_topic,
+    to_append,
+)
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.codes import PARTITION_EOF, TIMED_OUT, Meaning, meaning_of
-from spark_cas.log.kafka.client.error_text import NotAvailableError, NotPermittedError, lacking, on_topic, to_append
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.offsets.reading import offset_of

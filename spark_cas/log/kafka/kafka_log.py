@@ -35,8 +35,8 @@ from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence, ProducerPool
 from spark_cas.log.kafka.append.writer import PartitionWriter
 from spark_cas.log.kafka.broker_preflight import keys_elsewhere, preflight, with_record_limit
+from spark_cas.log.kafka.client.client_errors import Right, on_topic
 from spark_cas.log.kafka.client.clients import fence
-from spark_cas.log.kafka.client.error_text import Right, on_topic
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.offsets.reading import first_offset_since, read_records, read_with_gaps

@@ -15,9 +15,16 @@ from spark_cas.core.outcome import Appended, Outcome, Unknown
 from spark_cas.core.plan import Layout
 from spark_cas.log.kafka.append.attempt import Landed
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
+from spark_cas.log.kafka.client.client_errors import (
+    NOT_PERMITTED,
+    TOO_LARGE,
+    Meaning,
+    meaning_of,
+    missing,
+    on_topic,
+    reason_of,
+)
 from spark_cas.log.kafka.client.clients import PlainProducer
-from spark_cas.log.kafka.client.codes import TOO_LARGE, Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.client.error_text import NOT_PERMITTED, missing, on_topic
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.sending import Reports, await_delivery, held_back, refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets

@@ -14,9 +14,16 @@ from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log import timing
 from spark_cas.log.deadline import Wait
+from spark_cas.log.kafka.client.client_errors import (
+    PURGED,
+    Meaning,
+    meaning_of,
+    passes,
+    plain_error,
+    reason_of,
+    to_claim,
+)
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.codes import PURGED, Meaning, meaning_of, passes, reason_of
-from spark_cas.log.kafka.client.error_text import plain_error, to_claim
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.topic.topic_settings import recent_settings
 from spark_cas.log.kafka.topic.topics import require_coordinators

@@ -18,8 +18,15 @@ from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, A
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, fenced_since, same_rows
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
-from spark_cas.log.kafka.client.codes import NOT_FOUND, TOO_LARGE, Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.client.error_text import plain_error, to_append
+from spark_cas.log.kafka.client.client_errors import (
+    NOT_FOUND,
+    TOO_LARGE,
+    Meaning,
+    meaning_of,
+    plain_error,
+    reason_of,
+    to_append,
+)
 from spark_cas.log.kafka.client.sending import refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.topic.topic_settings import recent_ledger_kept_ms, require_planned

@@ -14,8 +14,16 @@ from confluent_kafka.admin import AdminClient
 from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.log import timing
 from spark_cas.log.deadline import ConfirmingRead, Wait
-from spark_cas.log.kafka.client.codes import TIMED_OUT, UNANSWERED, UNREACHABLE, passes, reason_of, why_unreachable
-from spark_cas.log.kafka.client.error_text import Right, plain_error
+from spark_cas.log.kafka.client.client_errors import (
+    TIMED_OUT,
+    UNANSWERED,
+    UNREACHABLE,
+    Right,
+    passes,
+    plain_error,
+    reason_of,
+    why_unreachable,
+)
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public

@@ -17,9 +17,8 @@ from spark_cas.log.kafka.accelerators import librdkafka
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
 from spark_cas.log.kafka.accelerators.connections import DEBUG, Connections, can_follow
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.codes import TIMED_OUT, reason_of
+from spark_cas.log.kafka.client.client_errors import TIMED_OUT, plain_error, reason_of, to_claim
 from spark_cas.log.kafka.client.configuration import producer_settings, settings_of, started
-from spark_cas.log.kafka.client.error_text import plain_error, to_claim
 from spark_cas.log.kafka.client.object_producer import ObjectProducer
 from spark_cas.log.kafka.settings.client_settings import Client
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec

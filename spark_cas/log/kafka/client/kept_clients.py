@@ -18,9 +18,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_cas.log import timing
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.client_errors import NOT_FOUND, NOT_PERMITTED
 from spark_cas.log.kafka.client.clients import admin_client, group_member, reader
-from spark_cas.log.kafka.client.codes import NOT_FOUND
-from spark_cas.log.kafka.client.error_text import NOT_PERMITTED
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 _MOST_IDLE_READERS = 4

@@ -17,9 +17,17 @@ from spark_cas.core.records import records_of_bytes
 from spark_cas.log import clock, timing
 from spark_cas.log.deadline import Wait, wait_for_others
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.client_errors import (
+    NO_LEADER,
+    STALE_LEADER,
+    TIMED_OUT,
+    Meaning,
+    NotPermittedError,
+    meaning_of,
+    on_topic,
+    to_claim,
+)
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT, Meaning, meaning_of
-from spark_cas.log.kafka.client.error_text import NotPermittedError, on_topic, to_claim
 from spark_cas.log.kafka.client.sending import produce
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import describe

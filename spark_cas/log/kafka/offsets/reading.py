@@ -29,8 +29,14 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS, TIMESTAMP_TYPE, first_since
 from spark_cas.log import timing
 from spark_cas.log.deadline import Wait, extend
-from spark_cas.log.kafka.client.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
-from spark_cas.log.kafka.client.error_text import on_topic, plain_error
+from spark_cas.log.kafka.client.client_errors import (
+    NO_RIGHT_TO_GROUP,
+    OUT_OF_RANGE,
+    PARTITION_EOF,
+    on_topic,
+    passes,
+    plain_error,
+)
 from spark_cas.log.kafka.client.kept_clients import Readers
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 

@@ -23,9 +23,16 @@ from spark_cas.core.records import records_of_bytes
 from spark_cas.log import clock, timing
 from spark_cas.log.deadline import Wait, within
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.client_errors import (
+    Meaning,
+    NotAvailableError,
+    meaning_of,
+    on_topic,
+    plain_error,
+    reason_of,
+    to_claim,
+)
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.client.error_text import NotAvailableError, on_topic, plain_error, to_claim
 from spark_cas.log.kafka.client.kept_clients import Readers
 from spark_cas.log.kafka.client.sending import produce
 from spark_cas.log.kafka.offsets import end_offsets

@@ -19,9 +19,19 @@ from spark_cas.core.recorded_fields import INVALID_FIELDS
 from spark_cas.log import timing
 from spark_cas.log.deadline import Wait, within
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.client_errors import (
+    NOT_PERMITTED,
+    STUMBLED,
+    Meaning,
+    meaning_of,
+    on_groups,
+    on_topic,
+    passes,
+    plain_error,
+    reason_of,
+    to_claim,
+)
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.codes import STUMBLED, Meaning, meaning_of, passes, reason_of
-from spark_cas.log.kafka.client.error_text import NOT_PERMITTED, on_groups, on_topic, plain_error, to_claim
 from spark_cas.log.kafka.client.kept_clients import Members
 from spark_cas.log.kafka.registry.compacted_map import inflate
 

@@ -20,7 +20,7 @@ from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import Layout, Plan
 from spark_cas.core.recorded_fields import INVALID_FIELDS, require_types
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.error_text import NotPermittedError, lacking, on_topic
+from spark_cas.log.kafka.client.client_errors import NotPermittedError, lacking, on_topic
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.registry.kafka_registry import Registry
 from spark_cas.log.kafka.topic.topic_settings import describe, require_planned

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from spark_cas.core.errors import LogNotFoundError, OptionError, StorageError, UnknownOutcomeError
 from spark_cas.core.open_transaction import HeldPartition, OpenTransaction
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.client_errors import NotPermittedError
 from spark_cas.log.kafka.client.configuration import settings_of
-from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.kafka.settings.client_settings import Client
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import alive_brokers, broker_settings, describe, leader_of

@@ -13,7 +13,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType, TopicDescription
 from spark_cas.core.errors import LogNotSharedError
 from spark_cas.log import timing
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.error_text import NOT_PERMITTED, on_topic
+from spark_cas.log.kafka.client.client_errors import NOT_PERMITTED, on_topic
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 
 _LEDGER_RETENTION = "offsets.retention.minutes"

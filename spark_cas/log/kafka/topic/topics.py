@@ -6,14 +6,14 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.clients import admin_client
-from spark_cas.log.kafka.client.error_text import (
+from spark_cas.log.kafka.client.client_errors import (
     NOT_PERMITTED,
     NotAvailableError,
     NotPermittedError,
     lacking,
     on_topic,
 )
+from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import broker_settings, describe, leader_of
 

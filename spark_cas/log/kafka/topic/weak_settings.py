@@ -11,7 +11,7 @@ from confluent_kafka.admin import TopicDescription
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.finding import Finding, Problem, Severity
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.error_text import NotPermittedError
+from spark_cas.log.kafka.client.client_errors import NotPermittedError
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import (
     TopicSettings,
