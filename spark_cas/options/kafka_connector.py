@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from spark_cas.log.kafka.settings.refused import UNUSED_BY_NAME
+from spark_cas.log.kafka.settings.client_settings import UNUSED_BY_NAME
 from spark_cas.options.option import READING, Scope
 
 
@@ -130,7 +130,7 @@ _REFUSALS = {each.name.lower(): each.note for each in (*SOURCE, *SINK) if each.v
 
 
 def _unused(options: Iterable[SparkOption]) -> dict[str, str]:
-    """Return the options without an effect, except client settings (`spark_cas.log.kafka.settings.refused`)."""
+    """Return the options without an effect, except client settings (`UNUSED_BY_NAME`)."""
     unused = [each for each in options if each.verdict is Verdict.NO_EFFECT]
     return {each.name.lower(): each.note for each in unused if not each.name.startswith("kafka.")}
 

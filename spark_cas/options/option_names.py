@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings.client_settings import UNUSED_BY_NAME
 from spark_cas.log.kafka.settings.jaas import parse_jaas
-from spark_cas.log.kafka.settings.refused import UNUSED_BY_NAME
 from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
 from spark_cas.options.kafka_connector import refusal_of
 from spark_cas.options.option import READING, Scope

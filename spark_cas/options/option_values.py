@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.settings.refused import holds_instead, log_ignored
+from spark_cas.log.kafka.settings.client_settings import holds_instead, log_ignored
 from spark_cas.log.open import AnySpec, with_settings
 from spark_cas.options.addressing import NO_ADDRESS, Named, selection_of
 from spark_cas.options.defaults_file import per_log_defaults

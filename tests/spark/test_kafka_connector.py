@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.settings.refused import log_ignored
+from spark_cas.log.kafka.settings.client_settings import log_ignored
 from spark_cas.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, Verdict
 from spark_cas.options.option import READING, Scope
 from spark_cas.options.parse import parse_read, parse_read_stream, parse_route, parse_write

@@ -140,7 +140,7 @@ def _require_exactly_once(
     clients: ClientSet, spec: KafkaSpec, description: TopicDescription, requested: Requested, *, begun: bool
 ) -> list[str]:
     """Check that a transaction and a plan can be recorded, and return notes. Raises NotAvailableError."""
-    _require_right(description, "Read", AclOperation.READ)
+    _require_right(description, AclOperation.READ)
     _require_id(description)
     if not begun:
         clients.cached("transactions", lambda: _require_transactions(clients, spec))
@@ -159,7 +159,7 @@ def _in_sync(
     while True:
         description = describe(admin, topic, with_rights=True, requested=requested)
         for operation in needed:
-            _require_right(description, operation.name.capitalize(), operation)
+            _require_right(description, operation)
         settings = topic_settings(admin, topic, requested)
         wanted = 1 if settings is None else settings.min_insync_replicas
         lacking_ones = [each for each in description.partitions if leader_of(each) < 0 or len(each.isr) < wanted]
@@ -185,10 +185,10 @@ def _not_acknowledged(topic: str, partition: TopicPartitionInfo, wanted: int) ->
     )
 
 
-def _require_right(description: TopicDescription, name: str, operation: AclOperation) -> None:
+def _require_right(description: TopicDescription, operation: AclOperation) -> None:
     if operation not in description.authorized_operations:
         topic = description.name
-        lack = f"looking for topic {topic}: {lacking(on_topic(name, topic))}."
+        lack = f"looking for topic {topic}: {lacking(on_topic(operation.name.capitalize(), topic))}."
         raise NotPermittedError(f"{lack} Then run the same job again.", lack)
 
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings import msk
+from spark_cas.log.kafka.settings.client_settings import NO_KERBEROS
 from spark_cas.log.kafka.settings.jaas import Login, parse_jaas
-from spark_cas.log.kafka.settings.refused import NO_KERBEROS
 
 _LOG = logging.getLogger("spark_cas")
 

@@ -12,8 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.settings.client_settings import BY_JAVA_NAME, EVERY, SETTINGS, Client, one_of, text
-from spark_cas.log.kafka.settings.refused import holds_instead, reason_against
+from spark_cas.log.kafka.settings.client_settings import (
+    BY_JAVA_NAME,
+    EVERY,
+    SETTINGS,
+    Client,
+    holds_instead,
+    one_of,
+    reason_against,
+    text,
+)
 from spark_cas.log.kafka.settings.sasl import SASL_NAMES, sasl_settings
 from spark_cas.log.kafka.settings.tls import TLS_NAMES, tls_settings
 
