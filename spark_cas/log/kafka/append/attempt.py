@@ -220,9 +220,9 @@ class Attempt:
     def resolve(self, sent: Landed, *, fenced: bool) -> Bounds | Fenced | Unknown | None:
         """Find out from the ledger whether a commit without a reply took place.
 
-        Return the bounds of the partition if it did, None if it did not and may be retried, `Fenced` if another
-        writer of the job changed the ledger entry, and Unknown if the ledger cannot be read. ``fenced`` is whether
-        the commit was rejected because a newer writer holds the fence. The instance is unusable in either case.
+        Return the bounds of the partition if it did, and None if it did not and may be retried. Return `Fenced` if
+        another writer of the job changed the ledger entry, and Unknown if the ledger cannot be read. ``fenced`` is
+        whether the commit was rejected because a newer writer holds the fence. The instance is unusable either way.
         """
         checks, claim, chunk = self.checks, self.claim, self.chunk
         try:

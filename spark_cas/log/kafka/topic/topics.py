@@ -164,9 +164,13 @@ def _shortage(admin: Admin) -> NotAvailableError | None:
     missing = _missing_topics(admin)
     if not missing:
         return None
-    alive, registered = _brokers(admin)
+    # Metadata list the brokers that are alive only. The replicas of topics name brokers that are away.
+    metadata = admin.ask(lambda: admin.client.list_topics(timeout=admin.request_seconds), _CHECKING_COORDINATORS)
+    alive = set(metadata.brokers)
     if not alive:
         return None
+    partitions = [each for topic in metadata.topics.values() for each in topic.partitions.values()]
+    registered = alive.union(*(each.replicas for each in partitions))
     settings = [broker_settings(admin, broker) for broker in sorted(alive)]
     for topic in missing:
         name = _FACTORS[topic]
@@ -203,14 +207,3 @@ def _missing_topics(admin: Admin) -> list[str]:
         return missing
 
     return admin.ask(question, _CHECKING_COORDINATORS)
-
-
-def _brokers(admin: Admin) -> tuple[set[int], set[int]]:
-    """Return the brokers that are alive, and those that are registered.
-
-    Metadata list the brokers that are alive only. The replicas of topics name brokers that are away.
-    """
-    metadata = admin.ask(lambda: admin.client.list_topics(timeout=admin.request_seconds), _CHECKING_COORDINATORS)
-    alive = set(metadata.brokers)
-    partitions = [each for topic in metadata.topics.values() for each in topic.partitions.values()]
-    return alive, alive.union(*(each.replicas for each in partitions))
