@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.readable import readable
+from spark_cas.log.backend import Backend
 from spark_cas.log.clock import time_text
-from spark_cas.log.lenient_reading import read_leniently
-from spark_cas.log.protocol import Log
 
 _COLUMNS = ("key", "value", "timestamp", "headers")
 _UNREADABLE = "<unreadable headers>"
@@ -54,14 +53,14 @@ class Conditions:
 
 
 def records_in(
-    log: Log, partition: int, offsets: OffsetRange, conditions: Conditions = Conditions()
+    log: Backend, partition: int, offsets: OffsetRange, conditions: Conditions = Conditions()
 ) -> Iterator[Record]:
     """Yield the records of a range that meet conditions. If the headers of a record cannot be read, they are None."""
     return filter(conditions.include, _records_with_key(log, partition, offsets, conditions.key))
 
 
-def _records_with_key(log: Log, partition: int, offsets: OffsetRange, key: bytes | None) -> Iterator[Record]:
-    for base_offset, every in read_leniently(log, partition, offsets, _COLUMNS):
+def _records_with_key(log: Backend, partition: int, offsets: OffsetRange, key: bytes | None) -> Iterator[Record]:
+    for base_offset, every in log.read_leniently(partition, offsets, _COLUMNS):
         positions, batch = np.arange(every.num_rows), every
         if key is not None:
             mask = pc.fill_null(pc.equal(every.column("key"), pa.scalar(key, pa.binary())), fill_value=False)

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from spark_cas.core.errors import OptionError
+from spark_cas.core.errors import OptionError, UnreadableRecordError
 from spark_cas.core.expansion import Intent
 from spark_cas.core.finding import Finding
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
@@ -154,6 +154,29 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         plain = tuple(name for name in columns if name != TIMESTAMP_TYPE)
         for base_offset, records in self.read(partition, offsets, plain):
             yield np.arange(base_offset, base_offset + records.num_rows), records
+
+    def read_leniently(
+        self, partition: int, offsets: OffsetRange, columns: tuple[str, ...]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield as `read`, with a record whose headers cannot be read alone and without the column ``headers``.
+
+        Raises the errors of `read` except UnreadableRecordError.
+        """
+        without_headers = tuple(name for name in columns if name != "headers")
+        next_offset, end_offset = offsets.base_offset, offsets.end_offset
+        while next_offset < end_offset:
+            try:
+                for base_offset, records in self.read(partition, OffsetRange(next_offset, end_offset), columns):
+                    yield base_offset, records
+                    next_offset = base_offset + records.num_rows
+            except UnreadableRecordError as error:
+                if error.offset is None:
+                    raise
+                yield from self.read(partition, OffsetRange(next_offset, error.offset), columns)
+                next_offset = error.offset + 1
+                yield from self.read(partition, OffsetRange(error.offset, next_offset), without_headers)
+            else:
+                return
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the offset of the first committed record with a timestamp of at least this time.

@@ -19,8 +19,8 @@ from spark_cas.core.plan_json import completion_from_json
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.load.planning import fresh_job_name
+from spark_cas.log.log_lines import log_write
 from spark_cas.log.open import is_named, open_log
-from spark_cas.log.write_line import log_write
 from spark_cas.options import report_file
 from spark_cas.options.lineage import Lineage
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION

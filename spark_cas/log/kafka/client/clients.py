@@ -11,7 +11,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_cas.core.offsets import Bounds
 from spark_cas.log import timing
-from spark_cas.log.accelerating import log_unused
 from spark_cas.log.deadline import BackgroundCall, Wait
 from spark_cas.log.kafka.accelerators import librdkafka
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
@@ -22,6 +21,7 @@ from spark_cas.log.kafka.client.configuration import producer_settings, settings
 from spark_cas.log.kafka.client.object_producer import ObjectProducer
 from spark_cas.log.kafka.settings.client_settings import Client
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.log_lines import log_unused
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
 
