@@ -20,8 +20,8 @@ from spark_cas.core.plan import Completion, Plan
 from spark_cas.core.recorded_fields import to_json
 from spark_cas.log.backend import Backend
 from spark_cas.log.kafka.registry.compacted_map import records_of
-from spark_cas.log.kafka.registry.registry_topics import JOB_PARTITIONS
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.topic.topics import JOB_PARTITIONS
 from spark_cas.log.open import AnySpec, parse_address
 
 FEW = 10

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from spark_cas.log.kafka.settings.unused import UNUSED_BY_NAME
+from spark_cas.log.kafka.settings.client_settings import UNUSED_BY_NAME
 from spark_cas.options.option_names import REFUSED_SINK, REFUSED_SOURCE, UNUSED_SINK, UNUSED_SOURCE
 
 

@@ -9,7 +9,6 @@ from spark_cas.core.errors import StorageError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
-from spark_cas.log.lenient_reading import read_leniently
 
 _NO_CHANGES = Changes({})
 
@@ -72,7 +71,7 @@ class Follower:
         changed = False
         leader = snapshot.leader
         new = OffsetRange(before, bounds.end_offset)
-        for base, records in read_leniently(self._log, self._shard, new, READ_COLUMNS):
+        for base, records in self._log.read_leniently(self._shard, new, READ_COLUMNS):
             changes = Changes.read(base, records)
             snapshot.apply(changes, base + records.num_rows)
             changed = changed or bool(records.num_rows)

@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import readable
+from spark_cas.log.backend import Backend
 from spark_cas.log.clock import time_text
-from spark_cas.log.lenient_reading import read_leniently
-from spark_cas.log.protocol import Log
 
 _COLUMNS = ("key", "value", "timestamp", "headers")
 _UNREADABLE = "<unreadable headers>"
@@ -43,13 +42,13 @@ RecordText = Callable[[Record], str | bytes]
 
 
 def records_in(
-    log: Log, partition: int, offsets: OffsetRange, key: bytes | None, headers: frozenset[tuple[str, bytes]]
+    log: Backend, partition: int, offsets: OffsetRange, key: bytes | None, headers: frozenset[tuple[str, bytes]]
 ) -> Iterator[Record]:
     """Yield the records of a range that have a key, unless it is None, and all of these headers.
 
     If the headers of a record cannot be read, they are None.
     """
-    for base_offset, every in read_leniently(log, partition, offsets, _COLUMNS):
+    for base_offset, every in log.read_leniently(partition, offsets, _COLUMNS):
         positions, batch = np.arange(every.num_rows), every
         if key is not None:
             mask = pc.fill_null(pc.equal(every.column("key"), pa.scalar(key, pa.binary())), fill_value=False)

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from spark_cas.core.errors import OptionError
+from spark_cas.core.errors import OptionError, UnreadableRecordError
 from spark_cas.core.expansion import Intent
 from spark_cas.core.finding import Finding
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
@@ -22,6 +22,7 @@ from spark_cas.core.partitioner import Partitioner, Placement
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.recorded_fields import recorded, to_json
 from spark_cas.core.records import TIMESTAMP_TYPE, first_since
+from spark_cas.log import timing
 from spark_cas.log.protocol import Admin, Blind, Expandable, LockTable, Log, Registry
 from spark_cas.log.timing import RETRY_TIMEOUT_MS
 
@@ -74,8 +75,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         It reports a missing log at once, without a retry, although another process may have just created it.
 
-        Raises:
-            LogNotFoundError, FormatError, StorageError.
+        Raises LogNotFoundError, FormatError, StorageError.
         """
         return self.layout()
 
@@ -84,8 +84,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         A backend overrides this if its `create` does not record the partitioner.
 
-        Raises:
-            LogNotFoundError, FormatError, StorageError.
+        Raises LogNotFoundError, FormatError, StorageError.
         """
         return self.layouts().partitioner or partitioner
 
@@ -112,8 +111,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         None if the log has no entry, or no longer.
 
-        Raises:
-            LogNotFoundError, ChunkDamagedError, StorageError.
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """
         return self.progress_of([partition], job, group)[0]
 
@@ -157,6 +155,29 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         for base_offset, records in self.read(partition, offsets, plain):
             yield np.arange(base_offset, base_offset + records.num_rows), records
 
+    def read_leniently(
+        self, partition: int, offsets: OffsetRange, columns: tuple[str, ...]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield as `read`, with a record whose headers cannot be read alone and without the column ``headers``.
+
+        Raises the errors of `read` except UnreadableRecordError.
+        """
+        without_headers = tuple(name for name in columns if name != "headers")
+        next_offset, end_offset = offsets.base_offset, offsets.end_offset
+        while next_offset < end_offset:
+            try:
+                for base_offset, records in self.read(partition, OffsetRange(next_offset, end_offset), columns):
+                    yield base_offset, records
+                    next_offset = base_offset + records.num_rows
+            except UnreadableRecordError as error:
+                if error.offset is None:
+                    raise
+                yield from self.read(partition, OffsetRange(next_offset, error.offset), columns)
+                next_offset = error.offset + 1
+                yield from self.read(partition, OffsetRange(error.offset, next_offset), without_headers)
+            else:
+                return
+
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the offset of the first committed record with a timestamp of at least this time.
 
@@ -169,8 +190,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         Returns:
             The offset of a record, or None if all committed records are older.
 
-        Raises:
-            LogNotFoundError, ChunkDamagedError, StorageError.
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """
         first = self.dated_since(partition, timestamp_ms)
         return None if first is None else first[0]
@@ -187,22 +207,38 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
                 return base + result, records.column("timestamp").cast(pa.int64())[result].as_py()
         return None
 
+    def unproven_below(
+        self, partition: int, end_offset: int, now_ms: int, *, pinned_at_ms: int, pinned_end: int
+    ) -> int:
+        """Return the offset below which an expected offset may be too old to prove that its key was not deleted.
+
+        Compaction removes a deletion after some time. An expected offset is young enough if a lower offset has a
+        young timestamp. It is also young enough if it is at least ``pinned_end``, which was the partition's end at
+        ``pinned_at_ms``, and that time is young. Young means at most half of the time for which the log keeps
+        deletions, because clocks differ. A timestamp ahead of now proves nothing. Raises as `dated_since`.
+        """
+        kept_ms = self.tombstones_kept_ms()
+        if kept_ms is None:
+            return 0
+        young = self.dated_since(partition, now_ms - kept_ms // 2)
+        ahead = young is not None and young[1] >= now_ms + 1000 * timing.current().clock_skew
+        below = end_offset if young is None or ahead else young[0] + 1
+        return min(below, pinned_end) if now_ms - pinned_at_ms < kept_ms // 2 else below
+
     def tombstones_kept_ms(self) -> int | None:
         """Return how long the log keeps a record without a value, which deletes its key, at least, in milliseconds.
 
         None if it is kept as long as any record, 0 if the settings may not be read. A reader that pauses for longer
         may miss deletions without noticing.
 
-        Raises:
-            LogNotFoundError, StorageError.
+        Raises LogNotFoundError, StorageError.
         """
         return None
 
     def findings(self) -> tuple[Finding, ...]:
         """Return problems of the brokers or of the store. The call changes nothing.
 
-        Raises:
-            LogNotFoundError, StorageError.
+        Raises LogNotFoundError, StorageError.
         """
         return ()
 
@@ -286,8 +322,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
     def record_plan(self, plan: Plan) -> Plan:
         """Record a job's plan unless one is recorded, and return the recorded one.
 
-        Raises:
-            FormatError, StorageError.
+        Raises FormatError, StorageError.
         """
         return recorded(Plan, self.put_entry("plan", plan.job, to_json(plan)), plan.job)
 

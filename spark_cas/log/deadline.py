@@ -5,13 +5,15 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Thread
+from typing import TypeVar
 
 from spark_cas.log import timing
 
+_Value = TypeVar("_Value")
 _JITTER = random.SystemRandom()
 _LOG = logging.getLogger("spark_cas")
 _for_others: ContextVar[float] = ContextVar("for_others", default=math.inf)
@@ -35,52 +37,68 @@ _deadline: ContextVar[_Deadline] = ContextVar("deadline", default=_NEVER)
 
 
 @contextmanager
-def within(seconds: float, *, extensible: bool = False) -> Iterator[None]:
+def _replaced(variable: ContextVar[_Value], value: _Value) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def within(seconds: float, *, extensible: bool = False) -> AbstractContextManager[None]:
     """Limit the waits of this thread in the block to ``seconds`` in total, except those of a `ConfirmingRead`.
 
     An outer deadline still applies. `extend` moves an ``extensible`` deadline.
 
     Do not put this around a ``yield`` of a generator: the deadline would also apply to the code that consumes it.
     """
-    token = _deadline.set(_Deadline(time.monotonic() + seconds, _deadline.get(), extensible))
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
+    return _replaced(_deadline, _Deadline(time.monotonic() + seconds, _deadline.get(), extensible))
+
+
+class BackgroundCall(Thread):
+    """A call of a library that has no deadline, in a thread of its own. It starts at once."""
+
+    def __init__(self, seconds: float, call: Callable[[], None]) -> None:
+        super().__init__(name="spark_cas-call", daemon=True)
+        self._call = call
+        self._ends_at = time.monotonic() + seconds
+        self._raised: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Run the call in the thread."""
+        try:
+            self._call()
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
+            self._raised = error.with_traceback(None)
+
+    def result(self) -> None:
+        """Wait for the call.
+
+        Raises:
+            TimeoutError: The call has not ended. It continues, and its result is ignored.
+            BaseException: The exception of the call.
+        """
+        self.join(max(0.0, self._ends_at - time.monotonic()))
+        if self.is_alive():
+            raise TimeoutError
+        raised, self._raised = self._raised, None
+        try:
+            if raised is not None:
+                raise raised
+        finally:
+            # The exception keeps the frame of the call, and the frame keeps the objects of the call alive.
+            del raised
 
 
 def call_within(seconds: float, call: Callable[[], None]) -> None:
-    """Call a function of a library that has no deadline, in another thread.
-
-    Raises:
-        TimeoutError: The call has not ended. It continues, and its result is ignored.
-        Exception: The error of the call.
-    """
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001 - the caller raises it
-            errors.append(error)
-
-    thread = Thread(target=run, name="spark_cas-call", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
-        raise TimeoutError
-    if errors:
-        raise errors[0]
+    """Call a function of a library that has no deadline. Raises as `BackgroundCall.result`."""
+    BackgroundCall(seconds, call).result()
 
 
-@contextmanager
-def fresh_deadline(seconds: float) -> Iterator[None]:
+def fresh_deadline(seconds: float) -> AbstractContextManager[None]:
     """Set an extensible deadline and ignore outer ones, for steps whose outcome has to be determined."""
-    token = _deadline.set(_Deadline(time.monotonic() + seconds, extensible=True))
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
+    return _replaced(_deadline, _Deadline(time.monotonic() + seconds, extensible=True))
 
 
 def extend(seconds: float) -> None:
@@ -96,21 +114,13 @@ def extend(seconds: float) -> None:
         each = each.outer
 
 
-@contextmanager
-def cap_wait_on_others(seconds: float) -> Iterator[None]:
+def cap_wait_on_others(seconds: float) -> AbstractContextManager[None]:
     """Limit the waits for other writers in the block, for a writer that blocks others itself."""
-    token = _for_others.set(seconds)
-    try:
-        yield
-    finally:
-        _for_others.reset(token)
+    return _replaced(_for_others, seconds)
 
 
 def wait_for_others(
-    seconds: float,
-    doing: str,
-    first_pause_seconds: float | None = None,
-    longest_pause_seconds: float | None = None,
+    seconds: float, doing: str, first_pause_seconds: float | None = None, longest_pause_seconds: float | None = None
 ) -> "Wait":
     """Return a `Wait` for another writer, within the limit of `cap_wait_on_others`."""
     return Wait(min(seconds, _for_others.get()), doing, first_pause_seconds, longest_pause_seconds)

@@ -6,11 +6,11 @@ partition: earlier claims become void, and the end offset becomes the threshold.
 the layout with the thresholds. If any step is interrupted, the same call resumes there.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 from spark_cas.core.errors import LayoutChangedError, OptionError
-from spark_cas.core.expansion import Expansion, Intent, Layouts
+from spark_cas.core.expansion import Expansion, Layouts
 from spark_cas.core.plan import MOST_PARTITIONS, Layout
 from spark_cas.log.backend import Backend
 
@@ -49,7 +49,7 @@ def expand_log(log: Backend, partitions: int, *, dry_run: bool = False) -> Layou
         if dry_run:
             return replace(layout, partitions=partitions)
         intent = log.begin_expansion(layout, partitions)
-    finished = _finished(log, intent)
+    finished = any(each.epoch == intent.epoch for each in log.layouts().expansions)
     if intent.partitions != partitions:
         if finished:
             raise LayoutChangedError(
@@ -72,8 +72,9 @@ def expand_log(log: Backend, partitions: int, *, dry_run: bool = False) -> Layou
 
 def layout_with(log: Backend, partitions: Iterable[int]) -> Layout:
     """Return the layout of a log, and check that it has these partitions. Raises ValueError if one does not exist."""
-    named = [*partitions]
-    layout = _layout_known(log, lambda result: max(named, default=0) < result.partitions)
+    named, layout = [*partitions], log.layout()
+    if max(named, default=0) >= layout.partitions:
+        layout = log.layouts().layout
     for each in named:
         layout.require(each)
     return layout
@@ -81,7 +82,8 @@ def layout_with(log: Backend, partitions: Iterable[int]) -> Layout:
 
 def layout_since(log: Backend, epoch: int) -> Layout:
     """Return the layout of a log, with at least this epoch unless the log was recreated."""
-    return _layout_known(log, lambda result: result.epoch >= epoch)
+    layout = log.layout()
+    return layout if layout.epoch >= epoch else log.layouts().layout
 
 
 def settled_layouts(log: Backend) -> Layouts:
@@ -99,13 +101,3 @@ def settled_layouts(log: Backend) -> Layouts:
             f"{intent.partitions} finishes it."
         )
     return layouts
-
-
-def _layout_known(log: Backend, knows: Callable[[Layout], bool]) -> Layout:
-    """Return the layout. If ``knows`` rejects it because it is too old, return the recorded layout."""
-    layout = log.layout()
-    return layout if knows(layout) else log.layouts().layout
-
-
-def _finished(log: Backend, intent: Intent) -> bool:
-    return any(each.epoch == intent.epoch for each in log.layouts().expansions)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spark_cas.core.errors import OptionError
-from spark_cas.core.plan import Plan, Progress
+from spark_cas.core.plan import Plan
 from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import settled_layouts
@@ -50,14 +50,12 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False, dry_
     for plan in plans:
         if plan.job == job and _owner(plan) != job:
             raise OptionError(
-                f"job {job!r} is a part of job {_owner(plan)!r}. Nothing was removed. Name that job.",
-                job=job,
+                f"job {job!r} is a part of job {_owner(plan)!r}. Nothing was removed. Name that job.", job=job
             )
     own = [plan for plan in plans if _owner(plan) == job]
     if not own:
         raise OptionError(
-            f"the log knows no job {job!r}. Nothing was removed; 'spark-cas describe' lists all jobs.",
-            job=job,
+            f"the log knows no job {job!r}. Nothing was removed; 'spark-cas describe' lists all jobs.", job=job
         )
     kept = _kept(log, job, own)
     if not force:
@@ -88,8 +86,7 @@ def forget(log: Backend, kept: Kept, *, dry_run: bool = False) -> bool:
 def older_jobs(log: Backend, now_ms: int, age_ms: int) -> list[Kept]:
     """Return the jobs that are complete and idle for at least ``age_ms``, and at least an hour, sorted by name.
 
-    Raises:
-        FormatError, StorageError, LogNotFoundError.
+    Raises FormatError, StorageError, LogNotFoundError.
     """
     result = (_kept(log, job, plans) for job, plans in plans_by_job(log).items())
     return [each for each in result if each.complete and now_ms - each.newest_ms >= max(age_ms, _straggler_ms())]
@@ -98,8 +95,7 @@ def older_jobs(log: Backend, now_ms: int, age_ms: int) -> list[Kept]:
 def plans_by_job(log: Backend) -> dict[str, list[Plan]]:
     """Return the plans of each job of a log by the name that the user gave, sorted by that name.
 
-    Raises:
-        FormatError, StorageError, LogNotFoundError.
+    Raises FormatError, StorageError, LogNotFoundError.
     """
     result: dict[str, list[Plan]] = {}
     for plan in map(log.plan, log.jobs()):
@@ -119,23 +115,19 @@ def _kept(log: Backend, job: str, plans: Iterable[Plan]) -> Kept:
     rows, newest_ms, complete = 0, 0, True
     for plan in ordered:
         done = log.completion(plan.job)
-        result = _entries_of(log, plan) if done is None else [each.progress for each in done.partitions]
-        rows += _rows_of(result)
+        if done is None:
+            entries = log.progress_of(range(min(plan.partitions, log.layout().partitions)), plan.job)
+            result = [each for each in entries if each is not None]
+        else:
+            result = [each.progress for each in done.partitions]
+        own_rows = sum(each.rows for each in result)
+        rows += own_rows
         newest_ms = max(newest_ms, plan.pinned_at_ms, *(each.committed_at_ms for each in result))
         if done is not None:
             newest_ms = max(newest_ms, done.completed_at_ms)
-        elif not is_superseded(plan, ordered) and not (plan.round_of and _rows_of(result) == 0):
+        elif not is_superseded(plan, ordered) and not (plan.round_of and own_rows == 0):
             complete = False
     return Kept(job, tuple(ordered), rows, complete, newest_ms)
-
-
-def _entries_of(log: Backend, plan: Plan) -> list[Progress]:
-    result = log.progress_of(range(min(plan.partitions, log.layout().partitions)), plan.job)
-    return [each for each in result if each is not None]
-
-
-def _rows_of(result: Iterable[Progress]) -> int:
-    return sum(each.rows for each in result)
 
 
 def is_superseded(plan: Plan, plans: Iterable[Plan]) -> bool:

@@ -34,12 +34,7 @@ class Log(Protocol):
     """The six data methods of a log."""
 
     def layout(self) -> Layout:
-        """Return the newest layout.
-
-        Raises:
-            LogNotFoundError, FormatError, StorageError.
-        """
-        ...
+        """Return the newest layout. Raises LogNotFoundError, FormatError, StorageError."""
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         """Claim a partition for the job of ``plan``, and return the progress of that job.
@@ -63,7 +58,6 @@ class Log(Protocol):
             StoreUnsafeError: The store cannot keep the promise of `append`.
             ChunkDamagedError, FormatError, StorageError: The partition cannot be read.
         """
-        ...
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         """Append a chunk once, at the claim's expected offset, or leave nothing of it visible.
@@ -96,7 +90,6 @@ class Log(Protocol):
             LogNotSharedError: The address now belongs to another log. An object store checks that only in `claim`.
             ChunkDamagedError, FormatError: The existing data does not allow an append.
         """
-        ...
 
     def read(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
@@ -113,7 +106,6 @@ class Log(Protocol):
             UnreadableRecordError: The column ``headers`` is requested and cannot represent the headers of a record.
             StorageError: The store failed.
         """
-        ...
 
     def bounds_of(
         self, partitions: Sequence[int], *, waiting: bool, at_least: Sequence[int] = ()
@@ -140,7 +132,6 @@ class Log(Protocol):
             UndecidedError: ``waiting`` is set, and a transaction is still open after the retry timeout.
             LogNotFoundError, ChunkDamagedError, StorageError: The bounds cannot be read.
         """
-        ...
 
     def progress_of(
         self, partitions: Sequence[int], job: str, group: str = "", *, proven: bool = False
@@ -153,10 +144,8 @@ class Log(Protocol):
         With ``proven``, the backend proves that the entries include every commit before the call. Use it if only the
         entries decide which rows to append.
 
-        Raises:
-            LogNotFoundError, ChunkDamagedError, StorageError.
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """
-        ...
 
 
 class Admin(Protocol):
@@ -172,7 +161,6 @@ class Admin(Protocol):
             FormatError: The address holds other data.
             StoreUnsafeError, StorageError: The store cannot be used.
         """
-        ...
 
     def trim(self, partition: int, before_offset: int, *, dry_run: bool = False) -> Bounds:
         """Delete records below an offset, and none at or above it. Return the new bounds.
@@ -189,7 +177,6 @@ class Admin(Protocol):
             ValueError: The offset is past the end.
             StorageError: The store failed.
         """
-        ...
 
 
 class Blind(Protocol):
@@ -214,7 +201,6 @@ class Blind(Protocol):
             StorageError, RecordTooLargeError, ChunkDamagedError, FormatError: As for `Log.append`.
             StoreUnsafeError: As for `Log.claim`.
         """
-        ...
 
 
 class Expandable(Protocol):
@@ -231,17 +217,14 @@ class Expandable(Protocol):
         The same applies to such a caller without permission to read the records; any other caller without it gets an
         error.
 
-        Raises:
-            FormatError.
+        Raises FormatError.
         """
-        ...
 
     def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
         """Record that a log with this layout gets more partitions, and return the first recorded intent.
 
         No claim is locked until that expansion is finished.
         """
-        ...
 
     def end_partition(self, partition: int, intent: Intent) -> int:
         """Prevent every claim from before the intent from appending to a partition, and return the end offset.
@@ -251,14 +234,12 @@ class Expandable(Protocol):
         After the expansion is finished, the call changes no threshold and its result is meaningless. If the backend
         fences, it may then fence a writer of the new layout, whose task is retried.
         """
-        ...
 
     def finish_expansion(self, expansion: Expansion) -> None:
         """Record an expansion permanently, unless it is recorded.
 
         The log then has the new layout and its partitions.
         """
-        ...
 
 
 class Registry(Protocol):
@@ -271,22 +252,18 @@ class Registry(Protocol):
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
         """Return the entry of a job, group or run, None if there is none. Raises FormatError, StorageError."""
-        ...
 
     def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
         """Record an entry of a job, as one line of JSON, unless it exists. Return the recorded entry.
 
         A log whose registry does not exist yet records no ``cancelled`` entry. Raises FormatError, StorageError.
         """
-        ...
 
     def remove_cancelled(self, run: str) -> None:
         """Remove the ``cancelled`` entry of a run, if there is one. Raises StorageError."""
-        ...
 
     def jobs(self) -> tuple[str, ...]:
         """Return the names of all jobs that have a plan, sorted. Raises StorageError."""
-        ...
 
     def forget(self, plan: Plan) -> None:
         """Remove the records of a job with this plan: its progress, its completion and, last, the plan itself.
@@ -295,10 +272,8 @@ class Registry(Protocol):
         `spark_cas.log.forgetting` decides whether the removal is safe. Writers without a claim on a partition are
         fenced first, as an expansion would do.
 
-        Raises:
-            StorageError.
+        Raises StorageError.
         """
-        ...
 
 
 class LockTable(Protocol):
@@ -306,7 +281,6 @@ class LockTable(Protocol):
 
     def load_locks(self) -> LoadLocks:
         """Return the current locks, empty if there were never any. Raises FormatError, StorageError."""
-        ...
 
     def put_load_locks(self, load_locks: LoadLocks) -> bool:
         """Replace the locks that have the preceding number, in one atomic step.
@@ -314,7 +288,5 @@ class LockTable(Protocol):
         Returns:
             True if these locks are recorded. False if they may not be: read the locks and retry.
 
-        Raises:
-            StorageError.
+        Raises StorageError.
         """
-        ...

@@ -23,8 +23,8 @@ from spark_cas.core.errors import (
     UnreadableRecordError,
 )
 from spark_cas.log import timing
+from spark_cas.log.kafka.settings.sasl import is_loopback
 from spark_cas.log.kafka.settings.secrets import resolved
-from spark_cas.log.kafka.settings.transport import is_loopback
 
 try:
     from confluent_kafka.schema_registry import (

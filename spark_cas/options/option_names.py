@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings.client_settings import UNUSED_BY_NAME
 from spark_cas.log.kafka.settings.jaas import parse_jaas
 from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
-from spark_cas.log.kafka.settings.unused import UNUSED_BY_NAME
 from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.options.table import BY_KEY, OPTIONS, READING, SERVERS, Scope
 

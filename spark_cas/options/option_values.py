@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.settings.unused import holds_instead, log_ignored
+from spark_cas.log.kafka.settings.client_settings import holds_instead, log_ignored
 from spark_cas.log.open import AnySpec, parse_address, with_settings
 from spark_cas.options.option_names import (
     KAFKA,

@@ -19,8 +19,8 @@ from spark_cas.core.plan import Completion
 from spark_cas.core.recorded_fields import from_json
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import fresh_job_name, placement_on, recorded_partitioner
+from spark_cas.log.log_lines import log_write
 from spark_cas.log.open import is_named, open_log
-from spark_cas.log.write_line import log_write
 from spark_cas.options import report_file
 from spark_cas.options.lineage import Lineage
 from spark_cas.options.parse import parse_load

@@ -14,8 +14,8 @@ from pyspark.sql.streaming.listener import (
 
 from spark_cas.core.errors import FormatError, OptionError
 from spark_cas.options.metrics_target import Measurement, publish
-from spark_cas.spark.reading.stream_offsets import stream_lag
 from spark_cas.options.table import metrics_target
+from spark_cas.spark.reading.stream_offsets import stream_lag
 
 
 class QueryMetrics(StreamingQueryListener):

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from threading import Thread
 
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.settings.transactional_ids import id_of_partition
 from tests.chaos.faults import Undo
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, Rule, Where, naming
@@ -70,7 +69,7 @@ class LateInTheNext:
     def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
         if self.is_under_way:
             return None
-        transactional_id = id_of_partition(self._spec, chance.randrange(self._partitions), None)
+        transactional_id = self._spec.id_of_partition(chance.randrange(self._partitions), None)
         mine = naming(transactional_id)
         late = [each.add(Fault.HOLD_REQUEST, self._late, where=mine) for each in self._proxies]
         behind = _once_asked_again(mine, late)

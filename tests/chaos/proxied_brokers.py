@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_cas.log.backend import Backend
-from spark_cas.log.kafka.settings.transactional_ids import id_of_atomic_load
 from spark_cas.log.open import open_log
 from tests.chaos.brokers import ALL, LOSING, NodeFault, Nodes, OnTheWay, Outdated, of_no_broker
 from tests.chaos.faults import Fault
@@ -62,7 +61,7 @@ def proxied_brokers(folder: Path, partitions: int, pace: float = 0.05) -> Iterat
         world.write()
         nodes = Nodes(cluster.nodes)
         spec = spec_of(cluster.bootstrap, topic)
-        of_whole_loads = naming(id_of_atomic_load(spec, ""))
+        of_whole_loads = naming(spec.id_of_atomic_load(""))
         late_commits = LateInTheNext(proxies, spec, partitions, Api.END_TXN, Api.TXN_OFFSET_COMMIT)
         late_entries = LateInTheNext(proxies, spec, partitions, Api.TXN_OFFSET_COMMIT, Api.END_TXN)
         faults: dict[str, Fault] = {

@@ -187,9 +187,8 @@ def test_each_error_is_found_again(kind: ErrorKind):
 
 
 def test_an_error_of_a_backend_is_found_by_its_kind():
-    text = (
-        f"{SPARK_PREFIXES['task']}spark_cas.log.kafka.client.error_text.NotAvailableError: [STORAGE] not permitted."
-    )
+    kind = "spark_cas.log.kafka.client.client_errors.NotAvailableError"
+    text = f"{SPARK_PREFIXES['task']}{kind}: [STORAGE] not permitted."
     found = error_from_text(text)
     assert type(found) is errors.StorageError
     assert found.message == "not permitted."

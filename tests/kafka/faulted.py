@@ -14,7 +14,6 @@ from spark_cas.core.plan import Progress
 from spark_cas.log.backend import Backend
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.settings.transactional_ids import id_of_partition
 from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.kafka.clients import SECONDS, committed_values
 from tests.kafka.proxy.frames import Api
@@ -65,7 +64,7 @@ def spec_of(address: str, topic: str, *, request_seconds: float = _REQUEST_SECON
 
 def by_writer(spec: KafkaSpec) -> Where:
     """Select the requests of writers that hold the claim of partition 0: they name its transactional id."""
-    return naming(id_of_partition(spec, 0, None))
+    return naming(spec.id_of_partition(0, None))
 
 
 def planned_writer(log: Backend, job: str = JOB, expected: str = "end") -> JobWriter:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from spark_cas.log.kafka.client.rights import Right
+from spark_cas.log.kafka.client.client_errors import Right
 from spark_cas.log.kafka.settings.address import kafka_spec
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.clients import SECONDS, admin_of

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.deadlined import Deadlined
+from spark_cas.log.kafka.client.clients import Deadlined, TransactionalProducer
 from spark_cas.log.kafka.client.sending import Sending
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.faulted import JOB, planned_writer, spec_of

@@ -14,7 +14,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.log import clock
 from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.client.rights import Right, on_groups, on_ids, on_topic
+from spark_cas.log.kafka.client.client_errors import Right, on_groups, on_ids, on_topic
 from spark_cas.log.kafka.settings.kafka_spec import DEFAULT_PREFIX, KafkaSpec
 from spark_cas.log.load.atomic_load import with_group
 from spark_cas.log.load.planning import pin_plan

@@ -6,11 +6,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from spark_cas.core.errors import LogNotFoundError, StorageError
-from spark_cas.log.kafka.client.codes import (
+from spark_cas.log.kafka.client.client_errors import (
     NO_COORDINATOR,
     NO_LEADER,
     NO_RIGHT_TO_GROUP,
     NOT_FOUND,
+    NOT_PERMITTED,
     PARTITION_EOF,
     PASSING,
     PURGED,
@@ -18,11 +19,11 @@ from spark_cas.log.kafka.client.codes import (
     UNREACHABLE,
     Meaning,
     meaning_of,
+    on_topic,
+    plain_error,
     reason_of,
     why_unreachable,
 )
-from spark_cas.log.kafka.client.error_text import plain_error
-from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
 
 CODES = {
     name: code

@@ -4,7 +4,7 @@ import pytest
 
 from spark_cas.core.errors import AccessDeniedError
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.client.rights import Right, on_topic
+from spark_cas.log.kafka.client.client_errors import Right, on_topic
 from tests.kafka.clients import create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]

@@ -8,11 +8,11 @@ from spark_cas.core.errors import UndecidedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.client_errors import NotPermittedError
 from spark_cas.log.kafka.client.clients import admin_client
-from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.kafka.offsets import end_offsets
-from spark_cas.log.kafka.offsets.consistent_bounds import WholeLoads, at_one_moment
-from spark_cas.log.kafka.registry.group_ledger import Ledger
+from spark_cas.log.kafka.offsets.end_offsets import at_one_moment
+from spark_cas.log.kafka.registry.group_metadata import Ledger
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from tests.contract.whole import bounded, run_whole
@@ -99,9 +99,8 @@ def test_reader_without_access_to_the_registry_gets_bounds(log, busy):
     def refused():
         raise NotPermittedError("may not")
 
-    loads = WholeLoads(refused, lambda _: ())
     admin, ats = admin_of(log)
-    assert at_one_moment(admin, ats, loads, SECONDS) == end_offsets.barriers(admin, ats, SECONDS)
+    assert at_one_moment(admin, ats, refused, lambda _: (), SECONDS) == end_offsets.barriers(admin, ats, SECONDS)
 
 
 def test_continuous_loads_are_reported_at_the_timeout(log, busy):
@@ -109,9 +108,8 @@ def test_continuous_loads_are_reported_at_the_timeout(log, busy):
     run_whole(log, "job", ROWS)
     held = log.progress_of(range(2), "job")
     entries = iter([(each,) for number in range(1000) for each in (None, held[number % 2])])
-    loads = WholeLoads(lambda: {"job": False}, lambda _: next(entries))
     with pytest.raises(UndecidedError, match="committed again and again"):
-        at_one_moment(*admin_of(log), loads, 0.2)
+        at_one_moment(*admin_of(log), lambda: {"job": False}, lambda _: next(entries), 0.2)
 
 
 def admin_of(log: KafkaLog) -> tuple[Admin, list[TopicPartition]]:

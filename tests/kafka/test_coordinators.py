@@ -8,7 +8,7 @@ import pytest
 from spark_cas.core.errors import StorageError
 from spark_cas.core.guarantee import EXACTLY_ONCE, IDEMPOTENT, REQUESTED, REQUIRED
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.client.error_text import NotAvailableError
+from spark_cas.log.kafka.client.client_errors import NotAvailableError
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.contract.blind import run_blind
 from tests.kafka.clients import append, committed_values, create_topic

@@ -7,8 +7,8 @@ from confluent_kafka.admin import AdminClient
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.kafka.client import admin as admin_module
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.client_errors import NO_LEADER
 from spark_cas.log.kafka.client.clients import admin_client
-from spark_cas.log.kafka.client.codes import NO_LEADER
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.clients import SECONDS, admin_of, append, create_topic

@@ -10,7 +10,6 @@ from spark_cas import append_once
 from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.settings.transactional_ids import id_of_partition
 from tests.kafka.clients import create_topic
 from tests.support.writing import JobWriter, plan_of, table_of, values_in
 
@@ -68,7 +67,7 @@ def test_claims_pass_the_end_of_the_epoch(broker):
         plan = plan_of(zombie, "zombie")
         writer = JobWriter(zombie, plan)
         end = writer.must_append("first").range.end_offset
-        coordinator = Coordinator(broker.bootstrap, id_of_partition(spec, 0, None))
+        coordinator = Coordinator(broker.bootstrap, spec.id_of_partition(0, None))
         try:
             producer_id, epoch = coordinator.claim()
             while epoch < LAST_EPOCH - CLAIMS:
@@ -86,7 +85,7 @@ def test_claims_pass_the_end_of_the_epoch(broker):
             expected.append(str(number))
         assert not isinstance(writer.append(table_of(["zombie"])), Appended)
         assert values_in(log, 0) == expected
-        coordinator = Coordinator(broker.bootstrap, id_of_partition(spec, 0, None))
+        coordinator = Coordinator(broker.bootstrap, spec.id_of_partition(0, None))
         try:
             later_id, later_epoch = coordinator.claim()
         finally:

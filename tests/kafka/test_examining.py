@@ -24,9 +24,8 @@ from spark_cas.log import clock
 from spark_cas.log.doctor.examining import transaction_finding
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.accelerators import librdkafka
-from spark_cas.log.kafka.client.rights import Right, on_topic
+from spark_cas.log.kafka.client.client_errors import Right, on_topic
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.settings.transactional_ids import id_of_atomic_load, id_of_partition
 from spark_cas.log.kafka.topic.weak_settings import replica_findings
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic
 from tests.kafka.open_transactions import Place, exact, hang, open_transaction, place_on
@@ -203,7 +202,7 @@ def test_undecided_load_is_found(place):
         undecided_load(log)
         report = place.report()
         load = only(report.problems["UNDECIDED_LOAD"])
-        assert load["details"]["transactional_id"] == id_of_atomic_load(place.spec, "whole")
+        assert load["details"]["transactional_id"] == place.spec.id_of_atomic_load("whole")
         assert load["fix"].startswith("if the load does not run any more: spark-cas abort whole ")
     assert run_cli(*shlex.split(load["fix"].rpartition("spark-cas ")[2])).code == 0
     assert "UNDECIDED_LOAD" not in place.report().problems
@@ -242,7 +241,7 @@ def test_overdue_transaction_is_a_warning(place, later):
 
 
 def test_own_transaction_is_found_and_aborted_by_fencing(place):
-    own_id = id_of_partition(place.spec, 0, "job")
+    own_id = place.spec.id_of_partition(0, "job")
     other_id = f"other-{place.spec.topic}"
     with open_transaction(place.spec, own_id) as producer, open_transaction(place.spec, other_id) as other:
         [finding] = [each for each in place.report().problems["OPEN_TRANSACTION"] if each["details"]["own"]]
@@ -408,7 +407,7 @@ def test_missing_right_to_list_transactions_is_a_warning(secured):
 
 
 def test_severity_of_a_transaction_follows_its_timeout(place):
-    with open_transaction(place.spec, id_of_partition(place.spec, 0, "job")):
+    with open_transaction(place.spec, place.spec.id_of_partition(0, "job")):
         [transaction] = place.transactions()
         for age_ms, severity in ((59_000, Severity.INFO), (61_000, Severity.WARNING)):
             finding = transaction_finding(place.spec.topic, transaction, transaction.since_ms + age_ms)

@@ -12,7 +12,7 @@ from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.plan import BY_KEY, PartitionResult
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.client.rights import on_topic
+from spark_cas.log.kafka.client.client_errors import on_topic
 from spark_cas.log.load.planning import complete_job, job_progress
 from spark_cas.options.parse import parse_read_stream
 from spark_cas.options.read_range import ReadRange, Splitting

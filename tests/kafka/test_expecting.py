@@ -10,7 +10,7 @@ from spark_cas.core.errors import ConflictError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Conflict
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append import gap
+from spark_cas.log.kafka.append import checks
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.offsets.reading import first_record
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
@@ -55,9 +55,11 @@ def test_gap_is_read_again_after_a_trim(broker, topic, monkeypatch):
                 log.trim(0, log.bounds(0).end_offset)
             return first_record(readers, at, offsets)
 
-        monkeypatch.setattr(gap, "first_record", trimming)
+        monkeypatch.setattr(checks, "first_record", trimming)
         at = TopicPartition(topic, 0)
-        refusal = gap.check_gap(log._readers, log._admin, at, behind, bounds, progress=None)
+        refusal = checks.Checks(log._clients, log._layouts, plan_of(log, "gap"), at).check_offset(
+            None, behind, bounds
+        )
         assert looks
         left = log.bounds(0)
         assert refusal == Conflict(behind, left.end_offset, left.start_offset)

@@ -13,7 +13,7 @@ from spark_cas.core.plan import Progress
 from spark_cas.core.recorded_fields import to_json
 from spark_cas.core.records import TIMESTAMP_TYPE
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.client.codes import passes
+from spark_cas.log.kafka.client.client_errors import passes
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.options.parse import parse_read
 from spark_cas.spark.reading.read import RecordsReader

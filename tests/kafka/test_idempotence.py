@@ -17,13 +17,10 @@ from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import broker_preflight as preflight_module
 from spark_cas.log.kafka.append import at_least_once
+from spark_cas.log.kafka.client.client_errors import NotAvailableError, NotPermittedError, on_topic, plain_error
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.error_text import NotAvailableError, NotPermittedError, plain_error
-from spark_cas.log.kafka.client.reports import Reports
-from spark_cas.log.kafka.client.rights import on_topic
-from spark_cas.log.kafka.client.sending import Sending
+from spark_cas.log.kafka.client.sending import Reports, Sending
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.settings.transactional_ids import id_of_partition
 from spark_cas.options.parse import parse_write
 from spark_cas.spark.schema import EndMarkers, Mark, with_mark
 from spark_cas.spark.writing import blind_write, write
@@ -201,7 +198,7 @@ def test_an_acknowledgement_without_an_offset_is_placed_between_the_ends(monkeyp
 
 def test_no_writer_is_fenced(broker, topic):
     spec = KafkaSpec(broker.bootstrap, topic)
-    holder = TransactionalProducer(spec, id_of_partition(spec, 0, None))
+    holder = TransactionalProducer(spec, spec.id_of_partition(0, None))
     holder.init(SECONDS)
     with KafkaLog(spec) as log:
         blindly(log, "a")

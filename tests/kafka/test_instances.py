@@ -14,11 +14,10 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced, LayoutChanged
-from spark_cas.log.accelerating import log_unused
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.accelerators import connections
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
-from spark_cas.log.kafka.append import attempt, producer_pool
+from spark_cas.log.kafka.append import attempt, fence
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
@@ -26,6 +25,7 @@ from spark_cas.log.kafka.registry import layouts
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import require_planned
 from spark_cas.log.load.planning import pin_plan
+from spark_cas.log.log_lines import log_unused
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 from tests.support.writing import JobWriter, append_foreign, table_of, values_in
 from tools.kafka_broker import KafkaBroker
@@ -195,7 +195,7 @@ def test_claim_of_an_unknown_topic_requests_it_again(broker, topic, monkeypatch)
 
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
-        monkeypatch.setattr(producer_pool, "recent_settings", unknown)
+        monkeypatch.setattr(fence, "recent_settings", unknown)
         assert isinstance(JobWriter(log, plan).append(table_of(["a"])), Appended)
 
 

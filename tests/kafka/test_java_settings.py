@@ -7,7 +7,7 @@ the guide (docs/streaming/structured-streaming-kafka-integration.md, "Kafka Spec
 import pytest
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.settings.unused import log_ignored
+from spark_cas.log.kafka.settings.client_settings import log_ignored
 from spark_cas.options.parse import parse_read, parse_route, parse_write
 from tools.options_page import render
 

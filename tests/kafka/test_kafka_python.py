@@ -5,7 +5,7 @@ import ssl
 import pytest
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.settings.kafka_python import kafka_python_settings
+from spark_cas.log.kafka.topic.open_transactions import kafka_python_settings
 
 BASE = {"bootstrap.servers": "a:9092, b:9092", "socket.timeout.ms": 10_000}
 SECRET = "canary-of-a-secret"

@@ -10,8 +10,7 @@ from spark_cas.core.plan import BY_KEY, Progress
 from spark_cas.core.recorded_fields import to_json
 from spark_cas.log import clock
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.registry.group_ledger import _entry
-from spark_cas.log.kafka.registry.group_metadata import MAX_METADATA_BYTES
+from spark_cas.log.kafka.registry.group_metadata import MAX_METADATA_BYTES, _entry
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.clients import SECONDS, create_topic
 from tests.support.writing import TIME_MS, append_foreign, table_of

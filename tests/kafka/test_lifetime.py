@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaException
 
-from spark_cas.log.kafka.accelerators.lifetime import Lifetime
+from spark_cas.log.kafka.accelerators.array_producer import Lifetime
 
 
 def test_end_is_immediate_without_a_running_call():

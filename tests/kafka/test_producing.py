@@ -21,11 +21,10 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka.accelerators import librdkafka
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
-from spark_cas.log.kafka.append.placement import await_visible
+from spark_cas.log.kafka.append.attempt import await_visible
 from spark_cas.log.kafka.client.clients import PlainProducer, TransactionalProducer, admin_client, group_member
 from spark_cas.log.kafka.client.object_producer import SLICE_ROWS, ObjectProducer
-from spark_cas.log.kafka.client.reports import Reports
-from spark_cas.log.kafka.client.sending import Sending, held_back, produce, refuse_unsendable
+from spark_cas.log.kafka.client.sending import Reports, Sending, held_back, produce, refuse_unsendable
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import describe
 from tests.kafka.clients import SECONDS
@@ -325,7 +324,10 @@ def test_broken_instance_is_reported_by_the_next_poll(topic, producer):
 
 def test_running_call_is_not_the_cause_of_a_broken_transaction(proxied, proxied_topic):
     spec = KafkaSpec(proxied.bootstrap, proxied_topic)
-    producer, member = TransactionalProducer(spec, f"test/{uuid.uuid4()}"), group_member(spec, "group")
+    producer, member = (
+        TransactionalProducer(spec, f"test/{uuid.uuid4()}"),
+        group_member(spec, "group", lambda *_: None),
+    )
     producer.init(SECONDS)
     producer.begin()
     held = proxied.proxy.add(Fault.HOLD_REQUEST, Api.ADD_OFFSETS_TO_TXN)

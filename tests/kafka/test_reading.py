@@ -16,7 +16,7 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client import clients
 from spark_cas.log.kafka.client.clients import reader
-from spark_cas.log.kafka.client.readers import Readers
+from spark_cas.log.kafka.client.kept_clients import Readers
 from spark_cas.log.kafka.offsets import reading
 from spark_cas.log.kafka.offsets.reading import first_record, read_records, read_with_gaps
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
@@ -425,7 +425,7 @@ def opened(monkeypatch):
         opened.append(reader(*arguments, **named))
         return opened[-1]
 
-    monkeypatch.setattr("spark_cas.log.kafka.client.readers.reader", open_one)
+    monkeypatch.setattr("spark_cas.log.kafka.client.kept_clients.reader", open_one)
     return opened
 
 

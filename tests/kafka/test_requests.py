@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append.producer_pool import _MOST_INSTANCES
+from spark_cas.log.kafka.append.fence import _MOST_INSTANCES
 from spark_cas.log.kafka.client import kept_clients
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan

@@ -9,12 +9,19 @@ from confluent_kafka.admin import AdminClient
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.address import parse_kafka_url
-from spark_cas.log.kafka.settings.client_settings import BY_JAVA_NAME, SETTINGS, Client
-from spark_cas.log.kafka.settings.refused import REFUSALS, reason_against
+from spark_cas.log.kafka.settings.client_settings import (
+    BY_JAVA_NAME,
+    REFUSALS,
+    SETTINGS,
+    UNUSED,
+    Client,
+    holds_instead,
+    log_ignored,
+    reason_against,
+)
+from spark_cas.log.kafka.settings.sasl import check_transport, log_unencrypted
 from spark_cas.log.kafka.settings.secrets import resolve
 from spark_cas.log.kafka.settings.translate import ALLOWED, for_client, librdkafka_settings
-from spark_cas.log.kafka.settings.transport import check_transport, log_unencrypted
-from spark_cas.log.kafka.settings.unused import UNUSED, holds_instead, log_ignored
 
 CANARY = "canary\\\"'=;"  # unquoted, it is not a valid value of any setting or login
 NOBODY = "127.0.0.1:1"

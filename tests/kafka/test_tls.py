@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.client.stores import with_stores
 from spark_cas.log.kafka.settings.secrets import resolve
 from spark_cas.log.kafka.settings.tls import (
     CONVERT_KEY_STORE,
     CONVERT_TRUST_STORE,
     CONVERT_TRUST_STORE_P12,
     TLS_NAMES,
+    with_stores,
 )
 from spark_cas.log.kafka.settings.translate import librdkafka_settings
 

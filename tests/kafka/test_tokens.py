@@ -13,9 +13,8 @@ from spark_cas.log.kafka.client import tokens
 from spark_cas.log.kafka.client.clients import PlainProducer
 from spark_cas.log.kafka.client.configuration import settings_of
 from spark_cas.log.kafka.settings.address import kafka_spec, parse_kafka_url
-from spark_cas.log.kafka.settings.client_settings import Client
+from spark_cas.log.kafka.settings.client_settings import Client, log_ignored
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.settings.unused import log_ignored
 from tests.support import token_provider
 from tests.support.token_provider import LIFETIME_SECONDS
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from spark_cas.log.accelerating import log_unused
+from spark_cas.log.log_lines import log_unused
 from spark_cas.spark.accelerators.quick_ack import acknowledge
 
 

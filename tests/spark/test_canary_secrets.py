@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from spark_cas.log.kafka.client.rights import Right
+from spark_cas.log.kafka.client.client_errors import Right
 from tests.kafka.clients import SECONDS, create_topic
 from tests.kafka.secured import PASSWORD, USER, sasl, secured_broker
 from tools.ports import held_ports

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.settings.unused import log_ignored
+from spark_cas.log.kafka.settings.client_settings import log_ignored
 from spark_cas.options.parse import parse_read, parse_read_stream, parse_route, parse_write
 from spark_cas.options.table import OPTIONS, READING, Scope
 from tools.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, Verdict

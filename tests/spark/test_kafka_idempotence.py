@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_cas import LogSettingsWarning
-from spark_cas.log.kafka.client.rights import on_topic
+from spark_cas.log.kafka.client.client_errors import on_topic
 from spark_cas.programs.bulk_load import main
 from tests.kafka.clients import committed_values, create_topic
 from tests.kafka.secured import sasl, secured_broker

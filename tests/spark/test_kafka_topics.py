@@ -28,7 +28,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.partitioner import partition_of
 from spark_cas.log import running_process
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.kafka.client.rights import on_topic
+from spark_cas.log.kafka.client.client_errors import on_topic
 from spark_cas.log.load.cancelling import Rejection
 from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.load.planning import pin_plan

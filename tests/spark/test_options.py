@@ -10,7 +10,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.log.kafka.settings.unused import log_ignored
+from spark_cas.log.kafka.settings.client_settings import log_ignored
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.option_names import AWS, AZURE, GOOGLE
 from spark_cas.options.option_values import OptionValues

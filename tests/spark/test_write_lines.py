@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from spark_cas.log.write_line import LOG_LEVEL
+from spark_cas.log.log_lines import LOG_LEVEL
 from tests.conftest import QUIET, ROOT
 from tests.support.metrics import metrics_server
 

@@ -1,33 +1,51 @@
-"""Check a topic before the first row: whether it can be written to, and which settings weaken a guarantee."""
+"""Check a topic before the first row: whether it can be written to, and which settings weaken a guarantee.
 
-from dataclasses import replace
+The newest keys are sampled, because other producers may have filled the topic with another partitioner: librdkafka's
+default is CRC32, the Java client's is murmur2. Then new records of a key would be in other partitions than the
+existing ones.
+"""
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition, TopicPartitionInfo
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition, TopicPartitionInfo
 from confluent_kafka.admin import AclOperation, NewTopic, TopicDescription
 
 from spark_cas.core.errors import LogNotFoundError, StorageError
+from spark_cas.core.expansion import Layouts, partitions_at
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OFF, REQUIRED
+from spark_cas.core.partitioner import PARTITIONERS, Partitioner, Placement, partition_of_key
+from spark_cas.log import timing
 from spark_cas.log.backend import Preflight
-from spark_cas.log.deadline import Wait
+from spark_cas.log.deadline import Wait, within
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask
+from spark_cas.log.kafka.client.client_errors import (
+    PARTITION_EOF,
+    TIMED_OUT,
+    Meaning,
+    NotAvailableError,
+    NotPermittedError,
+    lacking,
+    meaning_of,
+    on_topic,
+    to_append,
+)
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.codes import TIMED_OUT, Meaning, meaning_of
-from spark_cas.log.kafka.client.error_text import NotAvailableError, NotPermittedError
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.client.rights import lacking, on_topic, to_append
-from spark_cas.log.kafka.registry.registry_topics import create_registry_topic, registry_topics
+from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.reading import offset_of
+from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.settings.transactional_ids import id_of_preflight
-from spark_cas.log.kafka.topic.broker_settings import broker_settings
-from spark_cas.log.kafka.topic.coordinators import require_coordinators
 from spark_cas.log.kafka.topic.topic_settings import (
     Requested,
     TopicSettings,
+    broker_settings,
     describe,
     request_topics,
     topic_settings,
 )
+from spark_cas.log.kafka.topic.topics import create_registry_topic, registry_topics, require_coordinators
 from spark_cas.log.kafka.topic.weak_settings import (
     broker_findings,
     leader_of,
@@ -40,8 +58,25 @@ from spark_cas.log.kafka.topic.weak_settings import (
 _BATCH_OVERHEAD_BYTES = 512
 """An upper bound for the headers of a batch and its only record, except the record's own headers."""
 
+_NEWEST_OFFSETS = 16
+"""How many offsets to read in each partition. Transaction markers use some of them."""
+_MOST_PARTITIONS = 256
+"""How many partitions to sample. If a topic has more, the sampled ones are evenly spaced."""
+_POLL_RECORDS = 1_000
+_OWN_KEYS = b"spark_cas."
+"""The prefix of keys that this package writes to each partition, such as those of the key-value store."""
+
 _NO_ID = "A" * 22
 """Zero in Kafka's notation of ids."""
+
+_NOT_EXACTLY_ONCE = (
+    "idempotence is requested, but exactly once is not available here: a retried task, or a job that runs again, may "
+    "append its rows again. {}"
+)
+_NOT_READABLE = (
+    "this user may not read the settings of topic {}, which needs the ACL DescribeConfigs on the topic. Record "
+    "sizes, retention and replication were not checked, and the topic is handled as a compacted one"
+)
 
 
 def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: str) -> Preflight:
@@ -60,7 +95,11 @@ def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: 
     registry = [] if idempotence == OFF else [spec.registry_topic, spec.layouts_topic]
     requested = request_topics(admin, [spec.topic, *registry])
     description, settings = _in_sync(admin, spec.topic, requested, AclOperation.WRITE)
-    notes = [_unreadable_note(spec.topic)] if settings is None else _notes(description, settings)
+    if settings is None:
+        notes = [_NOT_READABLE.format(spec.topic)]
+    else:
+        findings = (*loss_findings(description, settings), *removal_findings(spec.topic, settings))
+        notes = [each.meaning for each in findings]
     guarantee = AT_LEAST_ONCE
     if idempotence != OFF:
         try:
@@ -97,20 +136,11 @@ def with_record_limit(result: Preflight, spec: KafkaSpec, settings: TopicSetting
     return replace(result, max_record_bytes=most, max_record_setting=setting)
 
 
-_NOT_EXACTLY_ONCE = (
-    "idempotence is requested, but exactly once is not available here: a retried task, or a job that runs again, may "
-    "append its rows again. {}"
-)
-
-
 def _require_exactly_once(
     clients: ClientSet, spec: KafkaSpec, description: TopicDescription, requested: Requested, *, begun: bool
 ) -> list[str]:
-    """Check that a transaction and a plan can be recorded, and return notes of weak settings.
-
-    Raises NotAvailableError.
-    """
-    _require_right(description, "Read", AclOperation.READ)
+    """Check that a transaction and a plan can be recorded, and return notes. Raises NotAvailableError."""
+    _require_right(description, AclOperation.READ)
     _require_id(description)
     if not begun:
         clients.cached("transactions", lambda: _require_transactions(clients, spec))
@@ -129,7 +159,7 @@ def _in_sync(
     while True:
         description = describe(admin, topic, with_rights=True, requested=requested)
         for operation in needed:
-            _require_right(description, operation.name.capitalize(), operation)
+            _require_right(description, operation)
         settings = topic_settings(admin, topic, requested)
         wanted = 1 if settings is None else settings.min_insync_replicas
         lacking_ones = [each for each in description.partitions if leader_of(each) < 0 or len(each.isr) < wanted]
@@ -155,10 +185,10 @@ def _not_acknowledged(topic: str, partition: TopicPartitionInfo, wanted: int) ->
     )
 
 
-def _require_right(description: TopicDescription, name: str, operation: AclOperation) -> None:
+def _require_right(description: TopicDescription, operation: AclOperation) -> None:
     if operation not in description.authorized_operations:
         topic = description.name
-        lack = f"looking for topic {topic}: {lacking(on_topic(name, topic))}."
+        lack = f"looking for topic {topic}: {lacking(on_topic(operation.name.capitalize(), topic))}."
         raise NotPermittedError(f"{lack} Then run the same job again.", lack)
 
 
@@ -176,17 +206,13 @@ def _require_id(description: TopicDescription) -> None:
 
 
 def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
-    """Check that the brokers accept a transaction with a ledger entry and the requested timeout, and abort it.
-
-    Raises:
-        NotAvailableError, StorageError.
-    """
+    """Check that the brokers accept a transaction with a ledger entry and the requested timeout, and abort it."""
     require_coordinators(clients.admin)
     group = spec.group("preflight")
     member = clients.members.of(group)
 
     def question() -> None:
-        producer = TransactionalProducer(spec, id_of_preflight(spec))
+        producer = TransactionalProducer(spec, spec.id_of_preflight)
         try:
             producer.init(spec.request_seconds)
             producer.begin()
@@ -203,26 +229,11 @@ def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
         finally:
             producer.close()
 
-    ask(clients.admin, question, "trying a transaction", *to_append(spec))
-
-
-def _unreadable_note(topic: str) -> str:
-    return (
-        f"this user may not read the settings of topic {topic}, which needs the ACL DescribeConfigs on the topic. "
-        f"Record sizes, retention and replication were not checked, and the topic is handled as a compacted one"
-    )
-
-
-def _notes(description: TopicDescription, settings: TopicSettings) -> list[str]:
-    findings = (*loss_findings(description, settings), *removal_findings(description.name, settings))
-    return [each.meaning for each in findings]
+    clients.admin.ask(question, "trying a transaction", *to_append(spec))
 
 
 def _notes_on_registry(admin: Admin, spec: KafkaSpec, topic: NewTopic, requested: Requested) -> list[str]:
-    """Check that a registry topic is usable and keeps its records, and return notes on it.
-
-    If it does not exist, check that it can be created.
-    """
+    """Check that a registry topic can be created, or is usable and keeps its records. Return notes on it."""
     name = topic.topic
     try:
         description, settings = _in_sync(admin, name, requested, AclOperation.WRITE, AclOperation.READ)
@@ -237,3 +248,90 @@ def _notes_on_registry(admin: Admin, spec: KafkaSpec, topic: NewTopic, requested
             f"{with_brokers(each.fix, spec)}"
         )
     return [each.meaning for each in loss_findings(description, settings)]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledKey:
+    """The key of an existing record, and the offset of that record."""
+
+    key: bytes
+    partition: int
+    offset: int
+
+    def is_elsewhere(self, partitioner: Partitioner, partitions: int) -> bool:
+        """Whether the key is in another partition than a partitioner assigns."""
+        return partition_of_key(self.key, partitions, partitioner) != self.partition
+
+
+def keys_elsewhere(clients: ClientSet, layouts: TopicLayouts, placement: Placement) -> str:
+    """Return a note on sampled keys that are in other partitions than a write assigns; empty if there are none.
+
+    For a record from before an expansion, the partition count of that time applies. If the brokers do not answer,
+    return no note, because the write itself reports that.
+    """
+    seconds = 2 * timing.current().best_effort  # the check uses the records read by then
+    try:
+        with within(seconds):
+            partitions = layouts.await_partitions([], recent=True).partitions
+            sample = _sample(clients, layouts.topic, partitions, seconds)
+            if not any(each.is_elsewhere(placement.partitioner, partitions) for each in sample):
+                return ""
+            # Partitions may have been added. Without permission to read the registry, expansions are unknown.
+            history = layouts.all(layouts.layout().partitions)
+    except (StorageError, LogNotFoundError, KafkaException):
+        return ""
+    return _note(layouts.topic, sample, history, placement)
+
+
+def _note(topic: str, sample: list[SampledKey], history: Layouts, placement: Placement) -> str:
+    counts = [(each, partitions_at(history, each.partition, each.offset)) for each in sample]
+    elsewhere = {name: sum(each.is_elsewhere(name, count) for each, count in counts) for name in PARTITIONERS}
+    own = placement.partitioner
+    if not elsewhere[own]:
+        return ""
+    matching = [each for each in PARTITIONERS if not elsewhere[each]]
+    if matching and history.partitioner is None:
+        fix = f"they match partitioner={matching[0]}: set that option for route and the write"
+    else:
+        fix = (
+            "no partitioner that the log can have matches all of them. Conditions of keys do not hold here: leave "
+            "compare=key out, or assign the partitions yourself with route(by='partition')"
+        )
+    return (
+        f"of {len(sample)} sampled keys of topic {topic}, {elsewhere[own]} are in other partitions than "
+        f"partitioner={own} assigns, so new records of a key may get into another partition than the existing "
+        f"ones; {fix}"
+    )
+
+
+def _sample(clients: ClientSet, topic: str, partitions: int, seconds: float) -> list[SampledKey]:
+    """Fetch the newest records of partitions, and return their keys."""
+    deadline = time.monotonic() + seconds
+    step = -(-partitions // _MOST_PARTITIONS)
+    ats = [TopicPartition(topic, each) for each in range(0, partitions, step)]
+    bounds = end_offsets.all_stable_bounds(clients.admin, ats)
+    starts = [
+        TopicPartition(topic, at.partition, max(each.start_offset, each.end_offset - _NEWEST_OFFSETS))
+        for at, each in zip(ats, bounds, strict=True)
+        if each.end_offset > each.start_offset
+    ]
+    if not starts:
+        return []
+    with clients.readers.borrow(topic, scanning=True) as consumer:
+        consumer.assign(starts)
+        keys = _keys(consumer, len(starts), deadline)
+        return [each for each in keys if not each.key.startswith(_OWN_KEYS)]
+
+
+def _keys(consumer: Consumer, partitions: int, deadline: float) -> Iterator[SampledKey]:
+    """Yield the keys that arrive before the deadline, until each partition was read to its end."""
+    ended: set[int | None] = set()
+    while len(ended) < partitions and (left := deadline - time.monotonic()) > 0:
+        # A timeout of `consume` is for all of the records that it may return.
+        first = consumer.poll(left)
+        for message in [] if first is None else [first, *consumer.consume(_POLL_RECORDS, 0)]:
+            error, key, partition = message.error(), message.key(), message.partition()
+            if error is not None and error.code() == PARTITION_EOF:
+                ended.add(partition)
+            elif error is None and key is not None and partition is not None:
+                yield SampledKey(key, partition, offset_of(message))

@@ -32,30 +32,26 @@ from spark_cas.log.kafka.accelerators import connections, librdkafka
 from spark_cas.log.kafka.append.at_least_once import BlindAppends
 from spark_cas.log.kafka.append.atomic_append import WholeAppends
 from spark_cas.log.kafka.append.checks import Checks
-from spark_cas.log.kafka.append.fence import Fence
-from spark_cas.log.kafka.append.producer_pool import ProducerPool
+from spark_cas.log.kafka.append.fence import Fence, ProducerPool
 from spark_cas.log.kafka.append.writer import PartitionWriter
-from spark_cas.log.kafka.broker_preflight import preflight, with_record_limit
-from spark_cas.log.kafka.client.ask import ask
+from spark_cas.log.kafka.broker_preflight import keys_elsewhere, preflight, with_record_limit
+from spark_cas.log.kafka.client.client_errors import Right, on_topic
+from spark_cas.log.kafka.client.clients import fence
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.client.rights import Right, on_topic
 from spark_cas.log.kafka.offsets import end_offsets
-from spark_cas.log.kafka.offsets.consistent_bounds import WholeLoads, at_one_moment
 from spark_cas.log.kafka.offsets.reading import first_offset_since, read_records, read_with_gaps
-from spark_cas.log.kafka.offsets.tail_barrier import proven_bounds
-from spark_cas.log.kafka.registry.fence_and_add import add_partitions, fence
-from spark_cas.log.kafka.registry.group_ledger import Ledger
+from spark_cas.log.kafka.registry.group_metadata import KafkaLockTable, Ledger
 from spark_cas.log.kafka.registry.kafka_registry import KafkaRegistry
-from spark_cas.log.kafka.registry.key_sample import keys_elsewhere
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
-from spark_cas.log.kafka.registry.lock_in_group import KafkaLockTable
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.settings.transactional_ids import id_of_atomic_load, id_of_partition
-from spark_cas.log.kafka.topic import diagnosis
-from spark_cas.log.kafka.topic.broker_settings import ledger_kept_ms, recent_ledger_kept_ms
-from spark_cas.log.kafka.topic.open_transactions import write_abort_marker
-from spark_cas.log.kafka.topic.topic_settings import topic_settings
-from spark_cas.log.kafka.topic.topics import create_topic
+from spark_cas.log.kafka.topic.open_transactions import (
+    open_transactions,
+    require_available_coordinators,
+    write_abort_marker,
+)
+from spark_cas.log.kafka.topic.topic_settings import ledger_kept_ms, recent_ledger_kept_ms, topic_settings
+from spark_cas.log.kafka.topic.topics import add_partitions, create_topic
+from spark_cas.log.kafka.topic.weak_settings import cluster_findings
 from spark_cas.log.protocol import EntryKind
 
 
@@ -75,6 +71,7 @@ class KafkaLog(KafkaRegistry, Backend):
         self.topic = check_name(spec.topic, "the topic")
         self.spec = spec
         self.patience_seconds = spec.patience_seconds
+        self._timeout = spec.open_transaction_seconds
         self._pooled = pooled
         super().__init__(ClientSet.borrow(spec) if pooled else ClientSet(spec))
         self._admin, self._readers = self._clients.admin, self._clients.readers
@@ -120,7 +117,11 @@ class KafkaLog(KafkaRegistry, Backend):
             return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)
 
         if not begun:
-            return self._with_keys_elsewhere(read(), placement)
+            result = read()
+            elsewhere = "" if placement is None else keys_elsewhere(self._clients, self._layouts, placement)
+            return (
+                replace(result, notes=(*result.notes, elsewhere), keys_elsewhere=elsewhere) if elsewhere else result
+            )
         result = self._clients.cached(f"preflight of {self.topic}, {idempotence}", read)
         # The limit may have been raised since, as the error for a row that is too large advises.
         return with_record_limit(result, self.spec, topic_settings(self._admin, self.topic))
@@ -132,10 +133,10 @@ class KafkaLog(KafkaRegistry, Backend):
         return settings.delete_retention_ms if settings.compacted else None
 
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(diagnosis.cluster_findings(self._admin, self.spec))
+        return tuple(cluster_findings(self._admin, self.spec))
 
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
-        return diagnosis.transactions_of(self._admin, self.spec)
+        return open_transactions(self._admin, self.spec)
 
     def abort_transaction(
         self, transaction: OpenTransaction, partition: int | None = None, watched_ms: int = 0
@@ -147,7 +148,7 @@ class KafkaLog(KafkaRegistry, Backend):
                     f"no coordinator lists the transaction of producer {transaction.producer_id}, but it was seen "
                     f"for less than {needed_ms // 1000} s. Its coordinator may still end it. Nothing was changed."
                 )
-            diagnosis.require_coordinators(self._admin)
+            require_available_coordinators(self._admin)
         if partition is not None and not any(
             each.is_same(transaction, self.topic, partition) for each in self.open_transactions()
         ):
@@ -174,7 +175,7 @@ class KafkaLog(KafkaRegistry, Backend):
 
         rights = Right("Read", "group", group), on_topic("Read", self.topic)
         with within(seconds):
-            ask(self._admin, question, f"committing offsets to group {group}", *rights)
+            self._admin.ask(question, f"committing offsets to group {group}", *rights)
 
     def accelerators(self) -> Mapping[str, bool]:
         return {"array_producer": librdkafka.library() is not None, "connections": connections.can_follow()}
@@ -194,11 +195,13 @@ class KafkaLog(KafkaRegistry, Backend):
             if not waiting:
                 return end_offsets.all_stable_bounds(self._admin, ats)
             log_id = self._layouts.await_partitions(partitions, recent=True).log_id
-            loads = WholeLoads(
+            return end_offsets.at_one_moment(
+                self._admin,
+                ats,
                 lambda: self.jobs_as_a_whole(log_id),
                 lambda job: Ledger(self._clients.members, job).read_all(ats, log_id, self._timeout),
+                self._timeout,
             )
-            return at_one_moment(self._admin, ats, loads, self._timeout)
 
         if not partitions:
             return ()
@@ -262,12 +265,7 @@ class KafkaLog(KafkaRegistry, Backend):
         )
 
     def progress_of(
-        self,
-        partitions: Sequence[int],
-        job: str,
-        group: str = "",
-        *,
-        proven: bool = False,
+        self, partitions: Sequence[int], job: str, group: str = "", *, proven: bool = False
     ) -> tuple[Progress | None, ...]:
         if not partitions:
             return ()
@@ -321,29 +319,31 @@ class KafkaLog(KafkaRegistry, Backend):
             requested = self._admin.client.delete_records([at], request_timeout=self._admin.request_seconds)
             self._admin.answer(next(iter(requested.values())))
 
-        ask(self._admin, question, "trimming", on_topic("Delete", self.topic))
+        self._admin.ask(question, "trimming", on_topic("Delete", self.topic))
         return self.bounds(partition)
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:
         return self._layouts.all(known_epoch)
 
     def check_partitions_may_be_added(self, partitions: int) -> None:
-        add_partitions(self._admin, self.topic, partitions, trying=True)
+        add_partitions(self._admin, self.topic, partitions, only_try=True)
 
     def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
         return self._layouts.begin(layout, partitions)
 
     def end_partition(self, partition: int, intent: Intent) -> int:  # noqa: ARG002
+        # All ids that an earlier claim may use are known: a plan is recorded before its first claim, and the intent
+        # before this call. Later claims read the intent.
         log_id = self.layout().log_id
         if partition == 0:
             self._registry.prove_jobs()
             whole = self.jobs_as_a_whole(log_id)
-            fence(self.spec, [id_of_atomic_load(self.spec, job) for job in sorted(whole) if not whole[job]])
+            fence(self.spec, [self.spec.id_of_atomic_load(job) for job in sorted(whole) if not whole[job]])
         jobs = self.jobs_with_own_id(log_id, partition)
-        fence(self.spec, [id_of_partition(self.spec, partition, job) for job in jobs])
+        fence(self.spec, [self.spec.id_of_partition(partition, job) for job in jobs])
         # This also fences the writers that claim the partition, because they hold this id.
-        own_id = id_of_partition(self.spec, partition, None)
-        return proven_bounds(self._admin, self.spec, self._at(partition), own_id).end_offset
+        own_id = self.spec.id_of_partition(partition, None)
+        return end_offsets.proven_bounds(self._admin, self.spec, self._at(partition), own_id).end_offset
 
     def add_partitions(self, intent: Intent) -> None:
         add_partitions(self._admin, self.topic, intent.partitions)
@@ -373,11 +373,6 @@ class KafkaLog(KafkaRegistry, Backend):
             return None
         return first_offset_since(self._readers, at, OffsetRange(first, bounds.end_offset), timestamp_ms)
 
-    def _with_keys_elsewhere(self, result: Preflight, placement: Placement | None) -> Preflight:
-        """Add a note if a sample has keys in other partitions than the partitioner of a write assigns."""
-        elsewhere = "" if placement is None else keys_elsewhere(self._clients, self._layouts, placement)
-        return replace(result, notes=(*result.notes, elsewhere), keys_elsewhere=elsewhere) if elsewhere else result
-
     def _identified(self, layout: Layout) -> Layout:
         self._readers.identify(self.topic, layout.log_id)
         return layout
@@ -405,7 +400,7 @@ class KafkaLog(KafkaRegistry, Backend):
 
     def _new_writer(self, plan: Plan, partition: int) -> PartitionWriter:
         at = self._at(partition)
-        transactional_id = id_of_partition(self.spec, partition, None if plan.claims(partition) else plan.job)
+        transactional_id = self.spec.id_of_partition(partition, None if plan.claims(partition) else plan.job)
         checks = Checks(self._clients, self._layouts, plan, at)
         return PartitionWriter(checks, Fence(self._producers, at, transactional_id))
 
@@ -422,10 +417,6 @@ class KafkaLog(KafkaRegistry, Backend):
                     raise
             else:
                 return layout
-
-    @property
-    def _timeout(self) -> float:
-        return self.spec.open_transaction_wait_ms / 1000
 
     def _at(self, partition: int) -> TopicPartition:
         return TopicPartition(self.topic, partition)

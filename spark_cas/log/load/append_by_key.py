@@ -21,8 +21,6 @@ from spark_cas.core.row_claims import KeyClaims
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import rival_tries
-from spark_cas.log.protocol import Log
-from spark_cas.log.tombstones import unproven_below
 
 _MOST_BYTES = 16 * 1024 * 1024
 """The maximum size of the cached keys, in bytes. Above it, each chunk reads the records again."""
@@ -97,7 +95,7 @@ class PartitionAppends:
         if lowest < end:
             # Compute this after the read, because compaction may remove deletions during the read.
             known = {"pinned_at_ms": plan.pinned_at_ms, "pinned_end": plan.end_offsets[at]}
-            unproven = unproven_below(self._log, at, end, clock.now_ms(), **known)
+            unproven = self._log.unproven_below(at, end, clock.now_ms(), **known)
         return claims.violated(max(unproven, self._tail.trimmed_below), end)
 
     def _overtaken(self, claim: Claim) -> Fenced | None:
@@ -119,7 +117,7 @@ class _Tail:
     It reads each record once while the cache is small.
     """
 
-    def __init__(self, log: Log, partition: int) -> None:
+    def __init__(self, log: Backend, partition: int) -> None:
         self._log = log
         self._partition = partition
         self._kept: list[tuple[int, pa.Array]] = []

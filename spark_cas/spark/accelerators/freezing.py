@@ -10,7 +10,7 @@ import gc
 import sys
 from functools import cache
 
-from spark_cas.log.accelerating import log_unused
+from spark_cas.log.log_lines import log_unused
 from spark_cas.spark.plain_errors import in_worker
 
 _MANY_MODULES = 100

@@ -20,7 +20,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegerType
 
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, partition_of_key
-from spark_cas.log.accelerating import log_unused
+from spark_cas.log.log_lines import log_unused
 from spark_cas.spark.jvm import JavaObject, java_column, jvm_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_cas.log.accelerating import log_unused
+from spark_cas.log.log_lines import log_unused
 from spark_cas.spark.accelerators.input_stream import Stream, stream_from_jvm
 
 

@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 from spark_cas.core.errors import OptionError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log import clock
-from spark_cas.options.table import VIEW_NEWEST
 from spark_cas.options.parse import parse_read
+from spark_cas.options.table import VIEW_NEWEST
 from spark_cas.spark.schema import OFFSETS, RECORDS, read_schema
 from spark_cas.spark.setup import collected
 

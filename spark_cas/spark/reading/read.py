@@ -12,7 +12,7 @@ from spark_cas.core.errors import TrimmedError, TruncatedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.log.backend import Backend
-from spark_cas.options.read_range import Ranges, Splitting, Task, TopicPartition, kept
+from spark_cas.options.read_range import Task, TopicPartition, kept
 from spark_cas.options.request import ReadRequest
 from spark_cas.options.table import VIEW_NEWEST
 from spark_cas.spark.accelerators.quick_ack import Acknowledged

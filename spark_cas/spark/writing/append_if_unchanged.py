@@ -22,10 +22,9 @@ from spark_cas.core.plan import BY_KEY
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.log.open import open_log
-from spark_cas.log.tombstones import unproven_below
 from spark_cas.options.parse import parse_route
-from spark_cas.spark.reading.bootstrap import PinnedBounds, PinnedLog
 from spark_cas.options.table import ATOMIC_LOAD, ATOMIC_PARTITION
+from spark_cas.spark.reading.bootstrap import PinnedBounds, PinnedLog
 from spark_cas.spark.schema import RECORDS, mark_of
 from spark_cas.spark.setup import own_errors
 from spark_cas.spark.writing.end_markers import without_end_markers
@@ -248,7 +247,7 @@ class _Rounds:
                 if lowest[partition] < end:
                     known = {"pinned_at_ms": first.pinned_at_ms, "pinned_end": first.bounds[partition].end_offset}
                     now_ms = piece.committed_at_ms if piece else at.pinned_at_ms
-                    removed = unproven_below(log, partition, end, now_ms, **known)
+                    removed = log.unproven_below(partition, end, now_ms, **known)
                     below[partition] = min(end, max(below[partition], removed))
         return below
 

@@ -9,7 +9,7 @@ from spark_cas.core.check_name import is_fresh
 from spark_cas.core.errors import ConditionalLogError, ErrorKind
 from spark_cas.core.plan import PartitionResult
 from spark_cas.log import clock
-from spark_cas.log.write_line import log_write
+from spark_cas.log.log_lines import log_write
 from spark_cas.options.lineage import send_run
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.writing.report import TaskReport

@@ -17,7 +17,6 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Truncated, Unknown
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.settings.transactional_ids import id_of_partition
 from spark_cas.log.load.planning import pin_plan
 from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic, leader_of
 from tests.kafka.faulted import (
@@ -88,7 +87,7 @@ def placed(cluster, *, together):
     """
     for _ in range(200):
         spec = spec_of(cluster.bootstrap, f"t-{os.urandom(4).hex()}", request_seconds=REQUEST_SECONDS)
-        transactions = internal_leader(cluster.bootstrap, "__transaction_state", id_of_partition(spec, 0, None))
+        transactions = internal_leader(cluster.bootstrap, "__transaction_state", spec.id_of_partition(0, None))
         ledger = internal_leader(cluster.bootstrap, "__consumer_offsets", spec.group(JOB))
         if (transactions == ledger) == together:
             return spec, transactions, ledger

@@ -20,10 +20,9 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import atomic_append, writer
 from spark_cas.log.kafka.append.fence import Fence
-from spark_cas.log.kafka.client import readers, sending
+from spark_cas.log.kafka.client import kept_clients, sending
 from spark_cas.log.kafka.client.clients import TransactionalProducer, reader
-from spark_cas.log.kafka.registry import registry_topics
-from spark_cas.log.kafka.settings.transactional_ids import id_of_partition
+from spark_cas.log.kafka.topic import topics
 from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.planning import complete_job, pin_plan
@@ -52,7 +51,7 @@ STRIKES = 3
 
 STEPS: dict[str, tuple[Any, str]] = {
     "plan": (KafkaLog, "bounds_of"),
-    "making the registry": (registry_topics, "create_topic"),
+    "making the registry": (topics, "create_topic"),
     "recording the plan": (KafkaLog, "record_plan"),
     "claim": (Fence, "put_up"),
     "sending": (sending, "await_delivery"),
@@ -234,7 +233,11 @@ def test_records_are_read_by_another_client_once_theirs_gives_nothing(broker, to
     with KafkaLog(spec) as log:
         planned_writer(log).must_append("a")
         deaf = [Deaf({"bootstrap.servers": broker.bootstrap, "group.id": "deaf"})]
-        monkeypatch.setattr(readers, "reader", lambda *given, **more: deaf.pop() if deaf else reader(*given, **more))
+
+        def open_one(*given, **more):
+            return deaf.pop() if deaf else reader(*given, **more)
+
+        monkeypatch.setattr(kept_clients, "reader", open_one)
         assert values_in(log, 0) == ["a"]
     assert not deaf
 
@@ -321,9 +324,9 @@ def test_claim_uses_a_new_client_if_its_own_has_no_brokers(proxied, proxied_topi
     spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS)
     cut_off = proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.INIT_PRODUCER_ID)
     fenced = proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, nth=2, times=2)
-    producer = TransactionalProducer(spec, id_of_partition(spec, 0, None))
+    producer = TransactionalProducer(spec, spec.id_of_partition(0, None))
     try:
-        producer.init(spec.open_transaction_wait_ms / 1000)
+        producer.init(spec.open_transaction_seconds)
     finally:
         producer.close()
     cut_off.reached.wait(0)

@@ -7,8 +7,7 @@ from confluent_kafka import KafkaError
 
 from spark_cas.core.load_locks import LoadLock, LoadLocks
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.registry.lock_in_group import KafkaLockTable
-from spark_cas.log.kafka.settings.transactional_ids import id_of_load_locks
+from spark_cas.log.kafka.registry.group_metadata import KafkaLockTable
 from tests.kafka.clients import create_topic
 from tests.kafka.faulted import for_a_while, spec_of
 from tests.kafka.proxy.frames import Api
@@ -23,7 +22,7 @@ def test_failed_commit_of_a_lock_change_is_resolved(proxied, proxied_topic):
     spec = spec_of(proxied.bootstrap, proxied_topic)
     changed = LoadLocks().with_lock(LoadLock("job", "run", ((0, 1),), "", 1))
     with KafkaLog(spec) as log:
-        of_load_locks = naming(id_of_load_locks(spec))
+        of_load_locks = naming(spec.id_of_load_locks)
         failed = proxied.proxy.add(Fault.FAIL_RESPONSE, Api.END_TXN, where=of_load_locks, error=KafkaError.UNKNOWN)
         assert log.put_load_locks(changed)
         failed.reached.wait(0)

@@ -16,7 +16,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.log.expanding import expand_log, layout_with
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.client import ask as asking
+from spark_cas.log.kafka.client import admin as asking
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.options.read_range import ReadRange, Splitting

@@ -14,7 +14,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
 from spark_cas.log.kafka.accelerators.connections import Connections
 from spark_cas.log.kafka.accelerators.librdkafka import library
-from spark_cas.log.kafka.client.readers import Readers
+from spark_cas.log.kafka.client.kept_clients import Readers
 from spark_cas.log.kafka.offsets.reading import first_record
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.proxy.frames import Api

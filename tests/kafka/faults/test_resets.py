@@ -12,7 +12,7 @@ from spark_cas.core.outcome import Appended, Conflict
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append.attempt import Attempt
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.reports import Reports
+from spark_cas.log.kafka.client.sending import Reports
 from tests.kafka.clients import SECONDS, append, committed_values, create_topic
 from tests.kafka.faulted import (
     all_at_once,

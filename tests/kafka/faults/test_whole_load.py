@@ -36,7 +36,6 @@ from spark_cas.log.kafka.append.atomic_append import WholeAppends
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.settings.transactional_ids import id_of_atomic_load
 from spark_cas.log.load.append_micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.atomic_load import abort_group, commit_group, with_group
@@ -64,7 +63,7 @@ NOTHING: dict[int, list[str]] = {0: [], 1: []}
 
 def by_whole(spec: KafkaSpec) -> Where:
     """Select the requests of the load's writer."""
-    return naming(id_of_atomic_load(spec, JOB))
+    return naming(spec.id_of_atomic_load(JOB))
 
 
 def pin(log: Backend) -> Plan:
@@ -151,7 +150,7 @@ def test_load_that_slept_past_its_timeout_is_sent_again(broker, monkeypatch, asl
     commit, commits = TransactionalProducer.commit, []
 
     def late(producer):
-        if producer._settings["transactional.id"] != id_of_atomic_load(spec, JOB):
+        if producer._settings["transactional.id"] != spec.id_of_atomic_load(JOB):
             return commit(producer)
         commits.append(producer)
         if len(commits) == 1:

@@ -2,6 +2,6 @@
 
 | module | public path |
 | --- | --- |
-| `array_producer`, with `librdkafka`, `record_arrays` and `lifetime` | `spark_cas.log.kafka.client.object_producer` |
+| `array_producer`, with `librdkafka` and `record_arrays` | `spark_cas.log.kafka.client.object_producer` |
 | `connections` | a new producer instance for each chunk |
 """

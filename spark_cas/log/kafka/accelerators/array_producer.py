@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from itertools import repeat
+from threading import Lock
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import pyarrow as pa
@@ -24,7 +25,6 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka.accelerators import librdkafka as c
-from spark_cas.log.kafka.accelerators.lifetime import Lifetime
 from spark_cas.log.kafka.accelerators.record_arrays import arguments_of, messages_of
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
@@ -53,6 +53,35 @@ class Reports(Protocol):
     def take(self, count: int, first: int, last: int) -> None: ...
 
     def take_error(self, count: int, error: KafkaError) -> None: ...
+
+
+class Lifetime:
+    """A context for each call. It calls ``end`` exactly once."""
+
+    def __init__(self, end: Callable[[], object]) -> None:
+        self._end = end
+        self._lock = Lock()
+        self._calls = 0
+        self._over = False
+
+    def __enter__(self) -> None:
+        """Begin a call. Raises KafkaException after `finish`."""
+        with self._lock:
+            if self._over:
+                raise KafkaException(KafkaError(KafkaError._DESTROY))
+            self._calls += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._calls -= 1
+            ends = self._over and not self._calls
+        if ends:
+            self._end()
+
+    def finish(self) -> None:
+        """Call ``end`` now, or when the last running call returns. Reject new calls."""
+        with self:
+            self._over = True
 
 
 def _call(method: Callable[Concatenate["ArrayProducer", P], R]) -> Callable[Concatenate["ArrayProducer", P], R]:

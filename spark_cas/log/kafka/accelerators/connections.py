@@ -12,7 +12,7 @@ from functools import cache
 
 from confluent_kafka import libversion
 
-from spark_cas.log.accelerating import log_unused
+from spark_cas.log.log_lines import log_unused
 
 DEBUG = "broker"
 """The value of the client's ``debug`` setting that logs these lines."""

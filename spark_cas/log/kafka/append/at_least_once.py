@@ -13,14 +13,20 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Outcome, Unknown
 from spark_cas.core.plan import Layout
+from spark_cas.log.kafka.append.attempt import Landed
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
+from spark_cas.log.kafka.client.client_errors import (
+    NOT_PERMITTED,
+    TOO_LARGE,
+    Meaning,
+    meaning_of,
+    missing,
+    on_topic,
+    reason_of,
+)
 from spark_cas.log.kafka.client.clients import PlainProducer
-from spark_cas.log.kafka.client.codes import TOO_LARGE, Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.client.delivery import await_delivery
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.client.reports import Reports
-from spark_cas.log.kafka.client.rights import NOT_PERMITTED, missing, on_topic
-from spark_cas.log.kafka.client.sending import held_back, refuse_unsendable
+from spark_cas.log.kafka.client.sending import Reports, await_delivery, held_back, refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
@@ -87,23 +93,12 @@ class BlindAppends:
         return self._producer
 
     def _acknowledged(self, at: TopicPartition, chunk: Chunk, before: Bounds, reports: Reports) -> Appended:
-        """Return the result.
-
-        The offsets are those that the brokers reported, or else the range between the old and new end.
-        """
-        result = reports.range
+        """Return the offsets that the brokers reported, or else the range between the old and the new end."""
+        result, end = reports.range, before.end_offset
         if result is None:
-            result = OffsetRange(
-                before.end_offset, max(before.end_offset, end_offsets.high_watermark(self._admin, at))
-            )
-        return Appended(
-            range=result,
-            count=chunk.records.num_rows,
-            timestamp_ms=reports.explicit_ms,
-            start_offset=before.start_offset,
-            has_offset=reports.range is not None,
-            resolved=False,
-        )
+            result = OffsetRange(end, max(end, end_offsets.high_watermark(self._admin, at)))
+        sent = Landed(result, reports.range is not None, reports.explicit_ms)
+        return sent.appended(chunk.records.num_rows, before.start_offset)
 
 
 def _not_stored(code: int, topic: str) -> NotStoredError:

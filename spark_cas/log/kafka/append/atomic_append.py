@@ -15,26 +15,29 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, TransactionEndedError
 from spark_cas.core.group import ABORTED, GroupOutcome, batch_of, takes_place
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Appended, Fenced, LayoutChanged, Outcome, ProgressLost, Refusal, Truncated
+from spark_cas.core.outcome import Fenced, LayoutChanged, Outcome, ProgressLost, Refusal, Truncated
 from spark_cas.core.plan import Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.refusal import error_of
 from spark_cas.log import timing
 from spark_cas.log.deadline import fresh_deadline, within
-from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG
+from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Landed, await_visible, landed
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, is_checked, same_rows
-from spark_cas.log.kafka.append.fence import Fence
-from spark_cas.log.kafka.append.placement import Landed, await_visible, landed
-from spark_cas.log.kafka.append.producer_pool import ProducerPool
+from spark_cas.log.kafka.append.fence import Fence, ProducerPool
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
-from spark_cas.log.kafka.client.codes import NOT_FOUND, TOO_LARGE, Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.client_errors import (
+    NOT_FOUND,
+    TOO_LARGE,
+    Meaning,
+    meaning_of,
+    plain_error,
+    reason_of,
+    to_append,
+)
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.client.rights import to_append
 from spark_cas.log.kafka.client.sending import Sending, refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets
-from spark_cas.log.kafka.registry.group_ledger import Ledger
+from spark_cas.log.kafka.registry.group_metadata import Ledger
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
-from spark_cas.log.kafka.settings.transactional_ids import id_of_atomic_load
 from spark_cas.log.kafka.topic.topic_settings import require_planned
 
 _NOTHING = "Nothing of the load is visible."
@@ -44,20 +47,16 @@ class WholeAppends:
     """The commit group of one plan: the chunks that this process appended to it, and its outcome."""
 
     def __init__(
-        self,
-        clients: ClientSet,
-        layouts: TopicLayouts,
-        plan: Plan,
-        *,
-        is_aborted: Callable[[str], bool],
+        self, clients: ClientSet, layouts: TopicLayouts, plan: Plan, *, is_aborted: Callable[[str], bool]
     ) -> None:
         self._clients = clients
         self._admin = clients.admin
         self._spec = spec = clients.readers.spec
+        self._timeout = spec.open_transaction_seconds
         self._layouts = layouts
         self._plan = plan
         self._is_aborted = is_aborted
-        self._fence = Fence(ProducerPool(clients), self._at(0), id_of_atomic_load(spec, plan.job))
+        self._fence = Fence(ProducerPool(clients), self._at(0), spec.id_of_atomic_load(plan.job))
         self._claimed: set[int] = set()
         """Partitions claimed under the current fence."""
         self._entries: dict[int, Progress] = {}
@@ -199,14 +198,7 @@ class WholeAppends:
         if chunk.records.num_rows or chunk.complete:
             self._entries[partition] = claim.progress_after(chunk, sent.at)
             self._kept[partition] = Bounds(bounds.start_offset, sent.at.end_offset)
-        return Appended(
-            range=sent.at,
-            count=chunk.records.num_rows,
-            timestamp_ms=sent.time_ms,
-            start_offset=bounds.start_offset,
-            has_offset=sent.has_offset,
-            resolved=False,
-        )
+        return sent.appended(chunk.records.num_rows, bounds.start_offset)
 
     def _send(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Landed:
         if not self._begun:
@@ -327,10 +319,6 @@ class WholeAppends:
     @property
     def _doing(self) -> str:
         return f"appending to topic {self._spec.topic} as a whole"
-
-    @property
-    def _timeout(self) -> float:
-        return self._spec.open_transaction_wait_ms / 1000
 
     def _checks(self, partition: int) -> Checks:
         return Checks(self._clients, self._layouts, self._plan, self._at(partition))

@@ -1,75 +1,49 @@
 """Check a job in a partition: its ledger entry, its claim, and the expected offsets of its rows."""
 
-from dataclasses import dataclass
-
 from confluent_kafka import TopicPartition
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
+from spark_cas.core.expected_offsets import check_expected
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Fenced, LayoutChanged, Refusal, is_lost
-from spark_cas.core.plan import BatchProgress, Plan, Progress, is_complete, progress_expired, resume_offset
+from spark_cas.core.plan import Plan, Progress, is_complete, progress_expired, resume_offset
 from spark_cas.core.row_claims import check_rows
-from spark_cas.log import timing
-from spark_cas.log.kafka.append.gap import check_gap
-from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log import clock, timing
+from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.offsets import end_offsets
-from spark_cas.log.kafka.offsets.reading import first_record
-from spark_cas.log.kafka.registry.group_ledger import Ledger
+from spark_cas.log.kafka.offsets.reading import OvertakenError, first_record
+from spark_cas.log.kafka.registry.group_metadata import Ledger
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
-from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.topic.topic_settings import require_planned
+from spark_cas.log.kafka.topic.topic_settings import require_planned, topic_settings
 
 
-@dataclass(frozen=True, slots=True)
 class Checks:
     """The checks of a job in a partition, from current or recent answers of the brokers. No check fences a writer."""
 
-    clients: ClientSet
-    layouts: TopicLayouts
-    plan: Plan
-    at: TopicPartition
-
-    @property
-    def spec(self) -> KafkaSpec:
-        """Return the spec of the log."""
-        return self.readers.spec
-
-    @property
-    def admin(self) -> Admin:
-        """Return the admin client."""
-        return self.clients.admin
-
-    @property
-    def readers(self) -> Readers:
-        """Return the readers."""
-        return self.clients.readers
-
-    @property
-    def ledger(self) -> Ledger:
-        """Return the ledger of the job."""
-        return Ledger(self.clients.members, self.plan.job)
+    def __init__(self, clients: ClientSet, layouts: TopicLayouts, plan: Plan, at: TopicPartition) -> None:
+        self.clients, self.admin, self.readers = clients, clients.admin, clients.readers
+        self.spec = clients.readers.spec
+        self.plan = plan
+        self.at = at
+        self.ledger = Ledger(clients.members, plan.job)
+        self._layouts = layouts
+        self._timeout = self.spec.open_transaction_seconds
 
     def progress(self, timeout_seconds: float | None = None) -> Progress | None:
         """Return the job's ledger entry after all open transactions that can change it have ended.
 
-        Raises:
-            UndecidedError: A transaction is still open after the timeout (seconds; by default the spec's).
+        Raises UndecidedError if one is still open after the timeout, by default that of the spec.
         """
         timeout = self._timeout if timeout_seconds is None else timeout_seconds
-        return self.ledger.read(self.at, self.plan.log_id, timeout)
+        return self.ledger.read_all([self.at], self.plan.log_id, timeout)[0]
 
     def fenced_progress(self) -> Progress | None:
         """Return the job's ledger entry after a fence, when no other writer can change it.
 
         If no offset is expected, or the entry is complete, only the entry shows which rows are in the log. The
-        coordinator then has to prove that it is current.
-
-        Raises:
-            UndecidedError: A transaction is still open after the timeout.
-            StorageError: The coordinator did not answer.
+        coordinator then has to prove that it is current. Raises UndecidedError, StorageError.
         """
         if resume_offset(self.plan, self.at.partition, None) is not None:
             result = self.progress()
@@ -80,10 +54,7 @@ class Checks:
     def barrier(self, at_least: int = 0) -> Bounds:
         """Return the partition's bounds after every transaction open in it has ended, as `end_offsets.barrier`.
 
-        Raises:
-            UndecidedError: A transaction is still open after the timeout.
-            LogNotSharedError: The topic ends before ``at_least`` because it was deleted and recreated.
-            LogNotFoundError, StorageError: The brokers did not answer.
+        Raises LogNotSharedError if the topic ends before ``at_least`` because it was deleted and recreated.
         """
         bounds = end_offsets.barrier(self.admin, self.at, self._timeout, at_least)
         if bounds.end_offset < at_least:
@@ -102,11 +73,8 @@ class Checks:
         return self.barrier()
 
     def changed(self, plan: Plan) -> LayoutChanged | None:
-        """Return a layout change that makes a plan void, as `TopicLayouts.changed`.
-
-        A claim may have an earlier plan.
-        """
-        return self.layouts.changed(plan)
+        """Return a layout change that makes the plan of a claim void, as `TopicLayouts.changed`."""
+        return self._layouts.changed(plan)
 
     def overtaken(self, known: Progress | None, timeout_seconds: float | None = None) -> Fenced | None:
         """Return `Fenced` if another writer of the job has changed its ledger entry since the known one.
@@ -174,7 +142,7 @@ class Checks:
         registry.
         """
         proven = bool(self.plan.pinned_by)
-        return self.ledger.read(self.at, self.plan.log_id, timeout_seconds, proven=proven)
+        return self.ledger.read_all([self.at], self.plan.log_id, timeout_seconds, proven=proven)[0]
 
     def _check_all(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
         def nothing_since(offset: int) -> bool:
@@ -186,12 +154,47 @@ class Checks:
         )
 
     def check_offset(self, progress: Progress | None, expected: int | None, bounds: Bounds) -> Refusal | None:
-        """Check whether an expected offset matches a partition with these bounds and this progress of the job."""
-        return check_gap(self.readers, self.admin, self.at, expected, bounds, progress=progress)
+        """Check whether an expected offset matches a partition with these bounds and this progress of the job.
 
-    @property
-    def _timeout(self) -> float:
-        return self.spec.open_transaction_wait_ms / 1000
+        It matches the end, and a lower offset if no committed record follows it (design rule 3). Transaction markers
+        use offsets.
+        """
+        doing = f"reading the next record of partition {self.at.partition} of topic {self.at.topic}"
+        wait = Wait(self.admin.patience_seconds, doing)
+        while expected is not None and bounds.start_offset <= expected < bounds.end_offset:
+            try:
+                next_record = self._next_record(progress, OffsetRange(expected, bounds.end_offset))
+            except OvertakenError:
+                if not wait.again("records were removed meanwhile"):
+                    raise
+                bounds = self._trimmed(bounds)
+            else:
+                # An empty gap matches only if none of its records was trimmed during the read.
+                return check_expected(expected, self._trimmed(bounds), next_record)
+        return check_expected(expected, bounds, None)
+
+    def _trimmed(self, bounds: Bounds) -> Bounds:
+        """Return the remaining part of the bounds after a trim."""
+        start = end_offsets.start_offset(self.admin, self.at)
+        return Bounds(start, max(start, bounds.end_offset))
+
+    def _next_record(self, progress: Progress | None, gap: OffsetRange) -> int | None:
+        """Return the offset of the first record that is or may have been in a gap. None if there never was one.
+
+        Compaction removes tombstones after a while. So in a compacted topic, an empty gap is conclusive only if the
+        expected offset is more recent than that. This is known only for the offset that the job's own last chunk
+        left.
+        """
+        result = first_record(self.readers, self.at, gap)
+        if result is not None:
+            return result
+        settings = topic_settings(self.admin, self.at.topic)
+        if settings is not None and not settings.compacted:
+            return None
+        if settings is None or progress is None or gap.base_offset < progress.end_offset:
+            return gap.base_offset
+        age_ms = clock.now_ms() - progress.committed_at_ms
+        return None if age_ms < settings.delete_retention_ms // 2 else gap.base_offset
 
 
 def is_checked(claim: Claim, chunk: Chunk) -> bool:
@@ -213,8 +216,5 @@ def same_rows(progress: Progress | None, known: Progress | None) -> bool:
     """Return whether two entries record the same rows. Their ends may differ by the offset of a marker."""
     if progress is None or known is None:
         return progress is known
-    return _identity(progress) == _identity(known)
-
-
-def _identity(progress: Progress) -> tuple[int, str, bool, BatchProgress | None]:
-    return progress.rows, progress.digest, progress.complete, progress.batch
+    identity, other = ((each.rows, each.digest, each.complete, each.batch) for each in (progress, known))
+    return identity == other

@@ -1,4 +1,7 @@
-"""The fence of a transactional id (KIP-98): only its newest producer can write; the brokers fence earlier ones."""
+"""The fence of a transactional id (KIP-98): only its newest producer can write; the brokers fence earlier ones.
+
+A process has few producers at once. The pool closes the least recently used ones.
+"""
 
 import math
 import time
@@ -11,21 +14,32 @@ from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log import timing
 from spark_cas.log.deadline import Wait
-from spark_cas.log.kafka.append.producer_pool import ProducerPool
+from spark_cas.log.kafka.client.client_errors import (
+    PURGED,
+    Meaning,
+    meaning_of,
+    passes,
+    plain_error,
+    reason_of,
+    to_claim,
+)
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.codes import PURGED, Meaning, meaning_of, passes, reason_of
-from spark_cas.log.kafka.client.error_text import plain_error
-from spark_cas.log.kafka.client.rights import to_claim
+from spark_cas.log.kafka.client.kept_clients import ClientSet
+from spark_cas.log.kafka.topic.topic_settings import recent_settings
+from spark_cas.log.kafka.topic.topics import require_coordinators
 
 _NEVER = (math.inf, math.inf)
+_MOST_INSTANCES = 8
+"""The limit, because an instance has threads and connections of its own, even while it is idle."""
 
 
 class Fence:
     """A writer's ownership of a transactional id, with at most one producer instance and its cached state."""
 
-    def __init__(self, pool: ProducerPool, at: TopicPartition, transactional_id: str) -> None:
+    def __init__(self, pool: "ProducerPool", at: TopicPartition, transactional_id: str) -> None:
         self._pool = pool
-        self._spec = pool.spec
+        self._clients = pool.clients
+        self._spec = pool.clients.readers.spec
         self._at = at
         self._id = transactional_id
         self._begun = _NEVER
@@ -59,21 +73,19 @@ class Fence:
                 self._next = None
 
     def _new_instance(self) -> TransactionalProducer:
-        most = self._pool.most_batch_bytes(self._at.topic)
+        settings = recent_settings(self._clients, self._at.topic)
+        most = None if settings is None else settings.max_message_bytes
         return TransactionalProducer(self._spec, self._id, most, self._at.partition)
 
     def put_up(self) -> None:
-        """Fence earlier producers of the id, and abort their open transactions.
-
-        Raises KafkaException, StorageError.
-        """
+        """Fence earlier producers of the id, and abort their transactions. Raises KafkaException, StorageError."""
         self._pool.take(self, self._id)
         self.knows_entry = False
         self._begun = _NEVER
         self.producer, self._next = self._next or self._new_instance(), None
         self._pool.mark_used(self)
-        self._pool.require_coordinators()
-        self.producer.init(self._spec.open_transaction_wait_ms / 1000)
+        require_coordinators(self._clients.admin)
+        self.producer.init(self._spec.open_transaction_seconds)
         self.lost = False
 
     def put_up_patiently(self) -> None:
@@ -83,7 +95,7 @@ class Fence:
             try:
                 return self.put_up()
             except KafkaException as error:
-                self._pool.require_token()
+                self._clients.admin.require_token()
                 code = error.args[0].code()
                 # FENCED: another writer claimed the partition at the same time.
                 is_retried = passes(code, reached=True) or meaning_of(code) is Meaning.FENCED
@@ -133,10 +145,7 @@ class Fence:
             self.producer.abort()
 
     def code_of(self, error: KafkaException) -> int:
-        """Return the code of the first error.
-
-        After an instance is fenced, its messages fail only with `PURGED`.
-        """
+        """Return the code of the first error. After an instance is fenced, its messages fail only with `PURGED`."""
         deadline = time.monotonic() + timing.current().fatal_report
         while self.producer is not None and error.args[0].code() in PURGED and time.monotonic() < deadline:
             if self.producer.fatal is not None:
@@ -162,3 +171,41 @@ class Fence:
 def _clocks() -> tuple[float, float]:
     """Return the monotonic clock, which may stop while the machine sleeps, and the wall clock, in seconds."""
     return time.monotonic(), time.time()
+
+
+class ProducerPool:
+    """The fences of one process by transactional id. At most `_MOST_INSTANCES` of them have a producer."""
+
+    def __init__(self, clients: ClientSet) -> None:
+        self.clients = clients
+        self._holders: dict[str, Fence] = {}
+        self._with_instance: dict[Fence, None] = {}
+        """The most recently used fence is the last."""
+
+    def take(self, fence: Fence, transactional_id: str) -> None:
+        """Give the transactional id to a fence, and room for an instance.
+
+        The fence that held the id yields. The least recently used instances are closed.
+        """
+        holder = self._holders.get(transactional_id)
+        if holder is not None and holder is not fence:
+            holder.give_way()
+        self._holders[transactional_id] = fence
+        fence.drop()
+        while len(self._with_instance) >= _MOST_INSTANCES:
+            next(iter(self._with_instance)).drop()
+
+    def mark_used(self, fence: Fence) -> None:
+        """Mark the instance of a fence as the most recently used."""
+        self._with_instance.pop(fence, None)
+        self._with_instance[fence] = None
+
+    def forget(self, fence: Fence) -> None:
+        """Remove a fence that no longer has an instance."""
+        self._with_instance.pop(fence, None)
+
+    def close(self) -> None:
+        """Close all instances."""
+        for fence in [*self._with_instance]:
+            fence.drop()
+        self._holders.clear()

@@ -32,10 +32,7 @@ def require_acceptable(clients: ClientSet, at: TopicPartition, chunk: Chunk) -> 
 
     That is a row without a key on a compacted topic, and a timestamp outside the range that the topic accepts.
     Before a rejection the settings are read again. Rows are not checked if this user may not read the settings.
-
-    Raises:
-        SchemaError: It names the first such row.
-        LogNotFoundError, StorageError: As `topic_settings`.
+    Raises SchemaError, which names the first such row, and the errors of `topic_settings`.
     """
     records = chunk.records
     keys, times = records.column("key"), records.column("timestamp")

@@ -14,20 +14,22 @@ from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refu
 from spark_cas.core.plan import Progress, progress_lost, resume_offset
 from spark_cas.log import clock, timing
 from spark_cas.log.deadline import Wait, fresh_deadline, within
-from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Again, Attempt
+from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Again, Attempt, Landed, await_visible
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, fenced_since, same_rows
 from spark_cas.log.kafka.append.fence import Fence
-from spark_cas.log.kafka.append.lost_reply import resolve
-from spark_cas.log.kafka.append.placement import Landed, await_visible
-from spark_cas.log.kafka.append.proving import prove
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
-from spark_cas.log.kafka.client.codes import NOT_FOUND, TOO_LARGE, Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.client.error_text import plain_error
-from spark_cas.log.kafka.client.rights import to_append
+from spark_cas.log.kafka.client.client_errors import (
+    NOT_FOUND,
+    TOO_LARGE,
+    Meaning,
+    meaning_of,
+    plain_error,
+    reason_of,
+    to_append,
+)
 from spark_cas.log.kafka.client.sending import refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets
-from spark_cas.log.kafka.topic.broker_settings import recent_ledger_kept_ms
-from spark_cas.log.kafka.topic.topic_settings import require_planned
+from spark_cas.log.kafka.topic.topic_settings import recent_ledger_kept_ms, require_planned
 
 _TRIES = 6
 """An append fails after this many attempts in which other writers interleaved and then aborted."""
@@ -114,7 +116,7 @@ class PartitionWriter:
             # If the topic is not found, the append itself checks whether it was deleted.
             with suppress(LogNotFoundError):
                 require_acceptable(self._checks.clients, self._at, chunk)
-            return prove(self._fence, attempt) if claim.covers(chunk) else self._append(attempt)
+            return attempt.prove() if claim.covers(chunk) else self._append(attempt)
 
     def _append(self, attempt: Attempt) -> Outcome:
         self._fence.mark_used()
@@ -251,7 +253,7 @@ class PartitionWriter:
         """Resolve a commit that got no reply, or was rejected."""
         timed_out, fenced = self._fence.timed_out, meaning_of(self._fence.code_of(error)) is Meaning.FENCED
         self._fence.drop()
-        result = resolve(attempt, sent, fenced=fenced)
+        result = attempt.resolve(sent, fenced=fenced)
         if isinstance(result, Bounds):
             return self._acknowledge(attempt, sent, result, resolved=True)
         if result is not None:
@@ -282,16 +284,10 @@ class PartitionWriter:
             # Release the instance, because a process may run thousands of jobs.
             self._fence.drop()
         if decided is None:
-            return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=resolved)
+            return sent.appended(0, bounds.start_offset, resolved=resolved)
         if isinstance(decided, Truncated):
             return decided
         own = decided.end_offset == at.end_offset + 1
         self._fence.left = decided if own and self._fence.producer is not None else None
-        return Appended(
-            range=OffsetRange(at.base_offset, decided.end_offset if own else at.end_offset),
-            count=chunk.records.num_rows,
-            timestamp_ms=sent.time_ms,
-            start_offset=decided.start_offset,
-            has_offset=sent.has_offset,
-            resolved=resolved,
-        )
+        sent = replace(sent, at=OffsetRange(at.base_offset, decided.end_offset if own else at.end_offset))
+        return sent.appended(chunk.records.num_rows, decided.start_offset, resolved=resolved)

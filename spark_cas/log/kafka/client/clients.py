@@ -1,7 +1,8 @@
 """Clients of one process: created on first use, never pickled, never used across a fork."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -10,23 +11,24 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_cas.core.offsets import Bounds
 from spark_cas.log import timing
-from spark_cas.log.accelerating import log_unused
-from spark_cas.log.deadline import Wait
+from spark_cas.log.deadline import BackgroundCall, Wait
 from spark_cas.log.kafka.accelerators import librdkafka
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
 from spark_cas.log.kafka.accelerators.connections import DEBUG, Connections, can_follow
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.codes import TIMED_OUT, reason_of
+from spark_cas.log.kafka.client.client_errors import TIMED_OUT, plain_error, reason_of, to_claim
 from spark_cas.log.kafka.client.configuration import producer_settings, settings_of, started
-from spark_cas.log.kafka.client.deadlined import Deadlined
 from spark_cas.log.kafka.client.object_producer import ObjectProducer
 from spark_cas.log.kafka.settings.client_settings import Client
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.log_lines import log_unused
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
 
 _TRIED_REQUESTS = 2
 """The client retries a transaction request for this many request timeouts. Then a new claim finds the outcome."""
+
+_FENCED_AT_ONCE = 8
 
 _ELSE_BUSY = frozenset({KafkaError._STATE, KafkaError._CONFLICT, KafkaError._PREV_IN_PROGRESS})
 """Errors that are no root cause: a transaction is open, or another call in it is in progress."""
@@ -95,11 +97,7 @@ def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None]
     )
 
 
-def _unheard(*_: object) -> None:
-    """Ignore the outcome of commits."""
-
-
-def group_member(spec: KafkaSpec, group: str, on_commit: Callable[[Any, Any], None] = _unheard) -> Consumer:
+def group_member(spec: KafkaSpec, group: str, on_commit: Callable[[Any, Any], None]) -> Consumer:
     """Return a consumer that names a group without joining it, and sees no offsets of open transactions.
 
     `Consumer.poll` calls ``on_commit`` with the error and the offsets of a commit.
@@ -146,6 +144,17 @@ class PlainProducer:
         """Drop the client. It does not retry unacknowledged records."""
         self.client.drop()
         del self.client
+
+
+class Deadlined(BackgroundCall):
+    """A call of the client that may never return. After the deadline, the caller has to drop the client."""
+
+    def result(self) -> None:
+        """Wait for the call. Raises its exception, and KafkaException with the code of a timeout."""
+        try:
+            super().result()
+        except TimeoutError:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
 
 class TransactionalProducer:
@@ -195,7 +204,7 @@ class TransactionalProducer:
     def approach(self) -> None:
         """Connect in the background. Before `init`, call nothing else but `close`."""
         client, seconds = self.client, Wait(_CONNECT_SHARE * self._request_seconds, "connecting").left
-        self._approach = Deadlined(lambda: self._connect(client, seconds), seconds + timing.current().overdue)
+        self._approach = Deadlined(seconds + timing.current().overdue, lambda: self._connect(client, seconds))
 
     def init(self, timeout_seconds: float) -> None:
         """Fence earlier holders of the id, and finish or abort their open transactions. Raises KafkaException."""
@@ -288,7 +297,7 @@ class TransactionalProducer:
             with self.watched():
                 client.send_offsets_to_transaction(offsets, named, seconds)
 
-        return Deadlined(call, seconds + timing.current().overdue)
+        return Deadlined(seconds + timing.current().overdue, call)
 
     def decided_bounds(self, partition: int) -> Bounds:
         """Return the stable bounds of a partition that was just written to. Raises KafkaException.
@@ -371,3 +380,24 @@ class TransactionalProducer:
         self._closed, self._approach = True, None
         self.client.drop()
         del self.client
+
+
+def fence(spec: KafkaSpec, ids: Iterable[str]) -> None:
+    """Take over transactional ids. The brokers abort their open transactions and reject their writers, however late.
+
+    Raises StorageError.
+    """
+
+    def take_over(transactional_id: str) -> None:
+        producer = TransactionalProducer(spec, transactional_id)
+        try:
+            producer.init(spec.open_transaction_seconds)
+        finally:
+            producer.close()
+
+    try:
+        with ThreadPoolExecutor(_FENCED_AT_ONCE) as threads:
+            for used in [threads.submit(take_over, each) for each in ids]:
+                used.result()
+    except KafkaException as error:
+        raise plain_error(error, "claiming a partition", *to_claim(spec)) from None

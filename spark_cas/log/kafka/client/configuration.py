@@ -1,17 +1,18 @@
 """Settings of the clients of a process: the user's settings, and fixed settings that override them."""
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
-from spark_cas.log.kafka.client.stores import with_stores
+from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.client.tokens import tokens_of
-from spark_cas.log.kafka.settings.client_settings import Client
+from spark_cas.log.kafka.settings.client_settings import SETTINGS, Client
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.settings.rejected import unusable
 from spark_cas.log.kafka.settings.sasl import EXTENSIONS, PROVIDER
-from spark_cas.log.kafka.settings.secrets import resolve
+from spark_cas.log.kafka.settings.secrets import RESOLVED, resolve
+from spark_cas.log.kafka.settings.tls import with_stores
 from spark_cas.log.kafka.settings.translate import for_client
 
 _BATCH_BYTES = 1_000_000
@@ -21,6 +22,16 @@ _NO_LIMIT_BYTES = 1_000_000_000
 """The highest value that the client accepts. The topic limits the size of a record."""
 _IN_FLIGHT = 5
 """The default and the limit of an idempotent producer. Brokers keep the order of so many requests."""
+
+_PATHS = {
+    "ssl.ca.location": "kafka.ssl.truststore.location",
+    "ssl.certificate.location": "kafka.ssl.keystore.location",
+    "ssl.key.location": "kafka.ssl.keystore.location",
+    "ssl.keystore.location": "kafka.ssl.keystore.location",
+}
+
+_NAMES = {**RESOLVED, **_PATHS, **{setting.rdkafka: f"kafka.{setting.java}" for setting in SETTINGS}}
+"""The names of librdkafka's settings that users know."""
 
 Made = TypeVar("Made")
 
@@ -47,11 +58,22 @@ def settings_of(spec: KafkaSpec, client: Client) -> dict[str, Any]:
 
 
 def started(make: Callable[[dict[str, Any]], Made], settings: dict[str, Any]) -> Made:
-    """Create a client. Raises OptionError if the settings are invalid."""
+    """Create a client. Raises OptionError if the settings are invalid, without a value or the client's text."""
     try:
         return make(settings)
     except KafkaException as error:
-        raise unusable(error, settings) from None
+        message = error.args[0].str()
+        result = [name for name in _NAMES if name in settings and _is_named(name, message)]
+    subject = _NAMES[result[0]] if result else "one of the settings kafka.*"
+    raise OptionError(
+        f"the Kafka client rejected its configuration: {subject} is not usable. Check that files exist on every "
+        f"machine and have the right content, that a key belongs to its certificate, that passwords are right, and "
+        f"that timeouts are consistent."
+    )
+
+
+def _is_named(name: str, message: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", message) is not None
 
 
 def producer_settings(spec: KafkaSpec, most_batch_bytes: int | None, delivery_ms: int) -> dict[str, Any]:

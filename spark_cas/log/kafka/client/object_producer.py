@@ -4,14 +4,16 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain, repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import fill_timestamps
-from spark_cas.log.kafka.client.reports import Reports
+
+if TYPE_CHECKING:
+    from spark_cas.log.kafka.client.sending import Reports
 
 SLICE_ROWS = 10_000
 """How many rows are converted to Python objects at a time."""
@@ -29,7 +31,7 @@ class ObjectProducer(Producer):
         # it.
         self._reports_each = "transactional.id" not in settings
 
-    def hand_over(self, partition: int, records: pa.Table, time_ms: int, reports: Reports) -> None:
+    def hand_over(self, partition: int, records: pa.Table, time_ms: int, reports: "Reports") -> None:
         rows = records.num_rows
         take: _Take = partial(_take, reports)
         callbacks: Iterator[_Take | None] = repeat(take)
@@ -45,17 +47,14 @@ class ObjectProducer(Producer):
 
     def decided_bounds(self, _partition: int, _seconds: float) -> Bounds:
         """Raise KafkaException: confluent-kafka's producers cannot list offsets."""
-        raise KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED))  # noqa: SLF001 - librdkafka names it so
+        raise KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED))  # noqa: SLF001 - as above
 
     def describe(self, _seconds: float) -> tuple[str, int]:
         """Raise KafkaException: confluent-kafka's producers cannot describe topics."""
         raise KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED))  # noqa: SLF001 - as above
 
     def drop(self) -> None:
-        """Drop the records that were not acknowledged.
-
-        The owner frees the client, and its close aborts a transaction.
-        """
+        """Drop unacknowledged records. The owner frees the client, and its close aborts a transaction."""
         self.purge()
 
     def _produce(self, partition: int, batch: pa.RecordBatch, callbacks: Iterator[_Take | None]) -> None:
@@ -77,7 +76,7 @@ class ObjectProducer(Producer):
         )
 
 
-def _take(reports: Reports, error: KafkaError | None, message: Message) -> None:
+def _take(reports: "Reports", error: KafkaError | None, message: Message) -> None:
     if error is not None:
         reports.take_error(1, error)
         return
@@ -90,10 +89,7 @@ def _take(reports: Reports, error: KafkaError | None, message: Message) -> None:
 
 
 def _objects(column: pa.Array) -> list[Any]:
-    """Return the values as Python objects, null as None.
-
-    Convert through numpy: older pyarrows are slow for each value.
-    """
+    """Return the values as Python objects. Convert through numpy: older pyarrows are slow for each value."""
     values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     return values
 

@@ -6,17 +6,69 @@ no other producer has interleaved. Only then is the transaction committed. Reade
 anything else.
 """
 
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from spark_cas.core.errors import SchemaError
+from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import lengths_of
-from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log import timing
+from spark_cas.log.kafka.client.clients import PlainProducer, TransactionalProducer
 from spark_cas.log.kafka.client.configuration import REQUEST_RECORDS
-from spark_cas.log.kafka.client.delivery import await_delivery
-from spark_cas.log.kafka.client.reports import Reports
+
+
+@dataclass(slots=True)
+class Reports:
+    """The delivery reports received so far."""
+
+    waiting: int
+    """How many reports are outstanding."""
+    explicit_ms: int | None
+    """The timestamp of records without one, in milliseconds since 1970. None if each record has one."""
+    error: KafkaError | None = None
+    """The first error among the reported records."""
+    _first: int | None = None
+    _last: int = -1
+    _unplaced: bool = False
+
+    @classmethod
+    def of(cls, records: pa.Table, time_ms: int) -> Self:
+        """Return the reports of records that are not sent yet. ``time_ms`` is for records without a timestamp."""
+        return cls(records.num_rows, time_ms if records.column("timestamp").null_count else None)
+
+    @property
+    def arrived(self) -> bool:
+        """Return whether all reports have arrived."""
+        return self.waiting == 0
+
+    @property
+    def range(self) -> OffsetRange | None:
+        """Return the offsets from the first to the last record, perhaps with other records between.
+
+        None if a report had no offset, as that of a duplicate (KIP-192).
+        """
+        return None if self._unplaced or self._first is None else OffsetRange(self._first, self._last + 1)
+
+    def take(self, count: int, first: int, last: int) -> None:
+        """Record that ``count`` records were acknowledged at offsets ``first`` to ``last``, negative if unknown."""
+        self.waiting -= count
+        if first < 0 or last < 0:
+            self._unplaced = True
+            return
+        self._first = first if self._first is None else min(self._first, first)
+        self._last = max(self._last, last)
+
+    def take_error(self, count: int, error: KafkaError) -> None:
+        """Record that ``count`` records failed."""
+        self.waiting -= count
+        self.error = self.error or error
 
 
 def refuse_unsendable(records: pa.Table) -> None:
@@ -60,18 +112,12 @@ class Sending:
             raise KafkaException(producer.root_cause(error.args[0])) from None
 
     def arrive(self, timeout_seconds: float) -> bool:
-        """Wait until all records are acknowledged or one is rejected. Return False after the timeout.
+        """Return whether all records were acknowledged or one rejected before a timeout. Raises KafkaException."""
 
-        Raises:
-            KafkaException.
-        """
-        reports = self._reports
-        return await_delivery(
-            self._producer,
-            self._held_back,
-            timeout_seconds,
-            until=lambda: reports.arrived or self.refused,
-        )
+        def over() -> bool:
+            return self._reports.arrived or self.refused
+
+        return await_delivery(self._producer, self._held_back, timeout_seconds, until=over)
 
     @property
     def refused(self) -> bool:
@@ -109,3 +155,48 @@ def produce(
     """Send records as `Sending` does, and wait until all are acknowledged. Return None after the timeout."""
     sending = Sending(producer, at, records, time_ms)
     return sending.delivered() if sending.arrive(timeout_seconds) else None
+
+
+def await_delivery(
+    producer: TransactionalProducer | PlainProducer, unsent: int, timeout_seconds: float, until: Callable[[], bool]
+) -> bool:
+    """Send queued records and serve their reports until all are served, or until ``until`` returns True.
+
+    While `flush` runs, or a record is older than ``linger.ms``, librdkafka (2.16) keeps the broker thread busy if it
+    may not send a queued record yet. The wait for one reply then takes a whole core. So records do not linger: the
+    client sends full requests by itself. Only the remaining records, less than a request, are flushed, for a moment
+    at a time (decision 0009).
+
+    Args:
+        producer: The producer that holds the records.
+        unsent: How many records do not fill a request, so that the client keeps them until a flush.
+        timeout_seconds: How long to wait for all reports.
+        until: Returns whether to stop waiting.
+
+    Returns:
+        False if the timeout is over, True otherwise.
+
+    Raises:
+        KafkaException: A send failed. Raised at once if the client has no brokers left.
+    """
+    client, deadline = producer.client, time.monotonic() + timeout_seconds
+    first_pause, longest_pause = timing.current().poll_pause, timing.current().longest_poll_pause
+    pause, waiting = first_pause, len(client)
+    with producer.watched():
+        while waiting and not until():
+            # If nothing moves, the number of remaining records may have been too high an estimate.
+            flushing = waiting <= unsent or pause == longest_pause
+            if flushing:
+                client.flush(2 * first_pause)
+                if until() or not len(client):
+                    return True
+            # A flush lasts as long as the first pause, or longer. The partition may have joined the transaction only
+            # during the flush, and then the next flush sends the records.
+            client.poll(0 if flushing and pause == first_pause else pause)
+            if producer.stranded:
+                raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))  # noqa: SLF001 - it is public
+            before, waiting = waiting, len(client)
+            pause = first_pause if waiting < before else min(longest_pause, pause * 2)
+            if waiting and time.monotonic() > deadline:
+                return False
+    return True

@@ -1,20 +1,35 @@
-"""Read the end offsets of partitions, after a barrier if a commit may not be visible yet."""
+"""Read the end offsets of partitions, after a barrier if a commit may not be visible yet.
 
-from collections.abc import Callable, Sequence
+A stale leader returns old end offsets, because a read has no epoch. `proven_bounds` excludes that by a write.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from typing import TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from spark_cas.core.errors import UndecidedError
+from spark_cas.core.errors import StorageError, UndecidedError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.log import timing
-from spark_cas.log.deadline import wait_for_others
+from spark_cas.core.plan import Progress
+from spark_cas.core.records import records_of_bytes
+from spark_cas.log import clock, timing
+from spark_cas.log.deadline import Wait, wait_for_others
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask, confirmed
-from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
-from spark_cas.log.kafka.client.rights import on_topic
+from spark_cas.log.kafka.client.client_errors import (
+    NO_LEADER,
+    STALE_LEADER,
+    TIMED_OUT,
+    Meaning,
+    NotPermittedError,
+    meaning_of,
+    on_topic,
+    to_claim,
+)
+from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.kafka.client.sending import produce
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import describe
 
 _Request = tuple[OffsetSpec, IsolationLevel]
@@ -33,6 +48,8 @@ _MOMENTS = 3
 """How many times `stable_ends` retries."""
 
 _Answer = TypeVar("_Answer")
+_Entries = tuple[Progress | None, ...]
+"""The ledger entries of a job, by partition."""
 
 
 def start_offset(admin: Admin, at: TopicPartition) -> int:
@@ -129,7 +146,7 @@ def reaching(
         short = any(each.end_offset < end for each, end in zip(result, at_least, strict=False))
         return "it ends before a known offset" if short else ""
 
-    return confirmed(admin, read, doubt, f"looking where topic {topic} ends", topic=topic, seconds=seconds)
+    return admin.confirmed(read, doubt, f"looking where topic {topic} ends", topic=topic, seconds=seconds)
 
 
 def require_kept(admin: Admin, at: TopicPartition, offsets: OffsetRange) -> None:
@@ -242,9 +259,9 @@ def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[
         return "a broker answered late" if admin.waited_recently() else ""
 
     def of_leaders() -> _Answer:
-        return confirmed(admin, read, doubt, doing, topic=topic, seconds=timing.current().metadata_lag)
+        return admin.confirmed(read, doubt, doing, topic=topic, seconds=timing.current().metadata_lag)
 
-    return ask(admin, of_leaders, doing, on_topic("Describe", topic))
+    return admin.ask(of_leaders, doing, on_topic("Describe", topic))
 
 
 def _of_leaders_now(admin: Admin, topic: str, partitions: list[int], question: Callable[[], _Answer]) -> _Answer:
@@ -262,3 +279,108 @@ def _of_leaders_now(admin: Admin, topic: str, partitions: list[int], question: C
         if code == NO_LEADER or (code in passing and admin.ask_leaders(topic)):
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
         raise
+
+
+def at_one_moment(
+    admin: Admin,
+    ats: list[TopicPartition],
+    jobs: Callable[[], Mapping[str, bool]],
+    entries: Callable[[str], _Entries],
+    timeout_seconds: float,
+) -> tuple[Bounds, ...]:
+    """Return the bounds of several partitions, such that each atomic load is in all of them or in none.
+
+    Brokers write the marker of a commit to one partition after the other, and do not report which transaction a
+    record belongs to. But the ledger of a load lists all of its partitions. If the ledgers are equal before and after
+    the bounds are read, no atomic load was committed in between. If the principal may not read the records of loads,
+    the bounds may split a load that is being committed.
+
+    Args:
+        admin: The client.
+        ats: The partitions.
+        jobs: Returns all atomic loads, and whether each is complete. A complete load is visible in all partitions.
+        entries: Returns the ledger entries of a load after all transactions that may change them have ended.
+        timeout_seconds: The time limit.
+
+    Raises:
+        UndecidedError: A transaction is open for longer than the timeout, or loads are committed for as long without
+            a pause.
+        StorageError: The brokers did not answer.
+    """
+
+    def read_ledgers() -> dict[str, _Entries]:
+        result = {job: entries(job) for job in sorted(requested)}
+        return {job: known for job, known in result.items() if any(known)}
+
+    if len(ats) <= 1:
+        return barriers(admin, ats, timeout_seconds)
+    result = stable_ends(admin, ats, timeout_seconds)
+    if result is not None:
+        return result
+    doing, pause = "looking where partitions end that loads are committed to as a whole", timing.current().first_pause
+    wait = Wait(timeout_seconds, doing, pause, pause)
+    try:
+        before = jobs()
+        requested = {job for job, complete in before.items() if not complete}
+        ledgers = read_ledgers()
+        while True:
+            result = barriers(admin, ats, timeout_seconds)
+            requested |= jobs().keys() - before.keys()
+            ledgers_before, ledgers = ledgers, read_ledgers()
+            if ledgers == ledgers_before:
+                return result
+            if not wait.again("loads are committed"):
+                raise UndecidedError(
+                    f"{doing}: for {wait.waited:.0f} s others were committed again and again. Try again when fewer "
+                    f"loads are written as a whole at once."
+                )
+    except NotPermittedError:
+        return barriers(admin, ats, timeout_seconds)
+
+
+def proven_bounds(admin: Admin, spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> Bounds:
+    """Return the bounds as `barrier`, but never those of a stale leader, and fence the owner of the transactional id.
+
+    A stale leader cannot acknowledge a record, so a record is written and aborted. No reader sees it. The topic of
+    the spec is that of the partition.
+
+    Raises:
+        UndecidedError: A transaction is still open after the timeout of the spec.
+        StorageError: The brokers did not acknowledge the record, or do not report it.
+    """
+    doing = f"writing to partition {at.partition} of topic {at.topic}"
+    rights = *to_claim(spec), on_topic("Write", at.topic)
+    mark = admin.ask(lambda: _mark(spec, at, transactional_id), doing, *rights)
+    # The client may still use a stale leader.
+    admin.forget_leaders(at.topic)
+    bounds = barrier(admin, at, spec.open_transaction_seconds, mark)
+    if bounds.end_offset < mark:
+        raise StorageError(
+            f"{doing}: its leader reports the end offset {bounds.end_offset}, although another broker acknowledged "
+            f"offset {mark}. Check that the brokers are well, then run the same command again."
+        )
+    return bounds
+
+
+def _mark(spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> int:
+    """Append a record, abort it, and return its offset. Raises KafkaException."""
+    # Compacted topics reject records without a key.
+    record = records_of_bytes([b"end"], [None])
+    producer = TransactionalProducer(spec, transactional_id)
+    try:
+        producer.init(spec.open_transaction_seconds)
+        producer.begin()
+        try:
+            sent = produce(producer, at, record, clock.now_ms(), spec.request_seconds)
+        finally:
+            producer.abort()
+    except KafkaException as error:
+        if meaning_of(error.args[0].code()) is not Meaning.FENCED:
+            raise
+        # Another process does the same at this moment, and completes soon.
+        raise KafkaException(KafkaError(KafkaError.CONCURRENT_TRANSACTIONS)) from None
+    finally:
+        producer.close()
+    if sent is None or sent.range is None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - librdkafka names it so
+    return sent.range.base_offset

@@ -5,6 +5,7 @@ Markers and aborted records use up offsets, and are never delivered.
 """
 
 import gc
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,16 +29,19 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS, TIMESTAMP_TYPE, first_since
 from spark_cas.log import timing
 from spark_cas.log.deadline import Wait, extend
-from spark_cas.log.kafka.client.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
-from spark_cas.log.kafka.client.error_text import plain_error
-from spark_cas.log.kafka.client.fetch_position import FetchPosition
-from spark_cas.log.kafka.client.readers import Readers
-from spark_cas.log.kafka.client.rights import on_topic
+from spark_cas.log.kafka.client.client_errors import (
+    NO_RIGHT_TO_GROUP,
+    OUT_OF_RANGE,
+    PARTITION_EOF,
+    on_topic,
+    passes,
+    plain_error,
+)
+from spark_cas.log.kafka.client.kept_clients import Readers
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 _POLL_MESSAGES = 10_000
 """The most records per poll. Large records are fewer, because the client queues no more than some MiB."""
-
 
 _UNWATCHED_SHARE = 0.25
 """The share of a request's time after which a read without progress resumes with a consumer that has statistics."""
@@ -66,10 +70,7 @@ class OvertakenError(StorageError):
 
 
 def first_record(readers: Readers, at: TopicPartition, offsets: OffsetRange) -> int | None:
-    """Return the offset of the first committed record in a range, None if there is none.
-
-    Raises OvertakenError, StorageError.
-    """
+    """Return the offset of the first committed record in a range, or None. Raises OvertakenError, StorageError."""
     result = _each(readers, at, offsets, lambda each: offset_of(each[0]), scanning=True, count=1)
     try:
         return next(result, None)
@@ -134,12 +135,12 @@ def read_entries(
 
     Raises TrimmedError, StorageError.
     """
-    for entries in _each(readers, at, offsets, _entries, scanning=True, count=_POLL_MESSAGES):
+
+    def take(messages: list[Message]) -> list[tuple[int, bytes | None, bytes | None]]:
+        return [(offset_of(each), each.key(), each.value()) for each in messages]
+
+    for entries in _each(readers, at, offsets, take, scanning=True, count=_POLL_MESSAGES):
         yield from entries
-
-
-def _entries(messages: list[Message]) -> list[tuple[int, bytes | None, bytes | None]]:
-    return [(offset_of(each), each.key(), each.value()) for each in messages]
 
 
 def first_offset_since(readers: Readers, at: TopicPartition, offsets: OffsetRange, timestamp_ms: int) -> int | None:
@@ -324,14 +325,6 @@ def _records(messages: list[Message], columns: tuple[str, ...]) -> tuple[np.ndar
     return offsets, pa.RecordBatch.from_arrays([_COLUMNS[name](messages) for name in columns], names=columns)
 
 
-def _keys(messages: list[Message]) -> pa.Array:
-    return pa.array(list(map(Message.key, messages)), pa.binary())
-
-
-def _values(messages: list[Message]) -> pa.Array:
-    return pa.array(list(map(Message.value, messages)), pa.binary())
-
-
 def _times(messages: list[Message]) -> pa.Array:
     """Return the timestamps, null for a message without one of any kind."""
     pairs = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
@@ -375,9 +368,30 @@ def _unreadable_headers(message: Message) -> UnreadableRecordError:
 
 
 _COLUMNS: dict[str, Callable[[list[Message]], pa.Array]] = {
-    "key": _keys,
-    "value": _values,
+    "key": lambda messages: pa.array(list(map(Message.key, messages)), pa.binary()),
+    "value": lambda messages: pa.array(list(map(Message.value, messages)), pa.binary()),
     "headers": _headers,
     "timestamp": _times,
     TIMESTAMP_TYPE: _time_types,
 }
+
+
+class FetchPosition:
+    """The largest offset up to which one consumer has fetched a partition."""
+
+    def __init__(self, topic: str, partition: int, start_offset: int) -> None:
+        self._topic = topic
+        self._partition = str(partition)
+        self._fetched = self._known = start_offset
+
+    def take(self, statistics: str) -> None:
+        """Read the client's statistics, which are a JSON object (librdkafka's STATISTICS.md)."""
+        topic = json.loads(statistics)["topics"].get(self._topic)
+        partition = None if topic is None else topic["partitions"].get(self._partition)
+        if partition is not None:
+            self._fetched = max(self._fetched, partition["next_offset"])
+
+    def advanced(self) -> bool:
+        """Whether the client has fetched more since the last call."""
+        before, self._known = self._known, self._fetched
+        return self._fetched > before

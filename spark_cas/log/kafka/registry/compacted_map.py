@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 
-import pyarrow as pa
 from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.errors import FormatError, LogNotFoundError, RecordTooLargeError, StorageError
@@ -24,18 +23,22 @@ from spark_cas.core.records import records_of_bytes
 from spark_cas.log import clock, timing
 from spark_cas.log.deadline import Wait, within
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.client_errors import (
+    Meaning,
+    NotAvailableError,
+    meaning_of,
+    on_topic,
+    plain_error,
+    reason_of,
+    to_claim,
+)
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.client.error_text import NotAvailableError, plain_error
-from spark_cas.log.kafka.client.readers import Readers
-from spark_cas.log.kafka.client.rights import on_topic, to_claim
+from spark_cas.log.kafka.client.kept_clients import Readers
 from spark_cas.log.kafka.client.sending import produce
 from spark_cas.log.kafka.offsets import end_offsets
+from spark_cas.log.kafka.offsets.end_offsets import proven_bounds
 from spark_cas.log.kafka.offsets.reading import read_entries
-from spark_cas.log.kafka.offsets.tail_barrier import proven_bounds
-from spark_cas.log.kafka.registry.inflating import inflate
-from spark_cas.log.kafka.settings.transactional_ids import id_of_registry_write
-from spark_cas.log.kafka.topic.coordinators import require_coordinators
+from spark_cas.log.kafka.topic.topics import require_coordinators
 
 _TICKET_SHARE = 0.75
 """The share of the transaction timeout in which a writer waits for the transactions before its own."""
@@ -92,7 +95,7 @@ class Entries:
 
     def prove(self) -> None:
         """Read as `refresh` does, up to proven bounds. Raises StorageError."""
-        self.take_in(proven_bounds(self._admin, self._spec, self.at, id_of_registry_write(self._spec, self.at.topic)))
+        self.take_in(proven_bounds(self._admin, self._spec, self.at, self._spec.id_of_registry_write()))
 
     def forget(self) -> None:
         """Drop all entries, because the topic does not exist or was deleted."""
@@ -137,10 +140,7 @@ class Entries:
         return [key, *takewhile(self._held.__contains__, pieces)]
 
     def _write(self, change: Callable[[], Records]) -> None:
-        """Append the records that ``change`` makes of the entries, atomically. Retry until they are valid there.
-
-        Raises StorageError.
-        """
+        """Append the records that ``change`` makes of the entries, atomically. Retry until they are valid there."""
         doing = f"writing to the registry topic {self.at.topic}"
         wait = Wait(self._spec.patience_seconds, doing)
         while True:
@@ -170,7 +170,7 @@ class Entries:
         if not change():
             return True
         require_coordinators(self._admin)
-        producer = TransactionalProducer(self._spec, id_of_registry_write(self._spec, self.at.topic))
+        producer = TransactionalProducer(self._spec, self._spec.id_of_registry_write())
         try:
             producer.init(self._spec.request_seconds)
             # While the client connected, other writers may have finished.
@@ -181,7 +181,8 @@ class Entries:
             producer.begin()
             right = False
             try:
-                delivered = produce(producer, self.at, _table(records), clock.now_ms(), self._spec.request_seconds)
+                table = records_of_bytes([key.encode() for key, _ in records], [value for _, value in records])
+                delivered = produce(producer, self.at, table, clock.now_ms(), self._spec.request_seconds)
                 first = None if delivered is None or delivered.range is None else delivered.range.base_offset
                 right = first is not None and self._right_at(first, records, change)
             finally:
@@ -289,5 +290,20 @@ def _name(key: bytes | None) -> str | None:
     return name if name is not None and _KEY.fullmatch(name) else None
 
 
-def _table(records: Records) -> pa.Table:
-    return records_of_bytes([key.encode() for key, _ in records], [value for _, value in records])
+def inflate(data: bytes, most: int) -> bytes:
+    """Return data that zlib compressed.
+
+    Args:
+        data: The compressed data.
+        most: The maximum size of the result, in bytes. No more memory is used for it.
+
+    Raises:
+        ValueError: The result is larger, or the data ends too early.
+        zlib.error: The data is not in the format of zlib.
+    """
+    inflater = zlib.decompressobj()
+    result = inflater.decompress(data, most + 1)
+    if len(result) > most or not inflater.eof:
+        msg = f"compressed data has an end after at most {most} bytes"
+        raise ValueError(msg)
+    return result

@@ -14,20 +14,18 @@ entries of the old one.
 """
 
 import json
+from collections.abc import Iterator
 from zlib import crc32
-
-from confluent_kafka import TopicPartition
 
 from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import MOST_PARTITIONS, Completion, Plan, input_entry
 from spark_cas.core.recorded_fields import INVALID_FIELDS, recorded
+from spark_cas.log.kafka.client.clients import fence
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.registry.compacted_map import Entries, kind_of, records_of, refreshed
-from spark_cas.log.kafka.registry.fence_and_add import fence
-from spark_cas.log.kafka.registry.group_ledger import Ledger
-from spark_cas.log.kafka.registry.registry_topics import create_registry_topics
-from spark_cas.log.kafka.settings.transactional_ids import id_of_atomic_load, id_of_partition
+from spark_cas.log.kafka.registry.group_metadata import Ledger
 from spark_cas.log.kafka.topic.topic_settings import describe
+from spark_cas.log.kafka.topic.topics import create_registry_topics
 from spark_cas.log.protocol import EntryKind
 
 _SETTLED = "registry"
@@ -45,10 +43,9 @@ class Registry:
         self._jobs: dict[int, Entries] = {}
 
     def layouts_below(self, prefix: str) -> dict[str, str]:
-        """Return all current layout entries whose keys begin with ``prefix``, by the remainder of the key.
+        """Return all current layout entries that begin with ``prefix``, by the remainder of the key.
 
-        Raises:
-            FormatError, StorageError.
+        Raises FormatError, StorageError.
         """
         sources = [self._layouts.refresh()]
         if self._settled() is None:
@@ -102,10 +99,7 @@ class Registry:
         return crc32(f"{topic}/{job}".encode()) % (self._count() or 1)
 
     def _count(self) -> int | None:
-        """Return over how many partitions jobs are spread.
-
-        None if that is not recorded, and all jobs are in the first.
-        """
+        """Return over how many partitions jobs are spread. If that is None, all jobs are in the first."""
         count = self._settled() or self._settled(self._layouts.refresh())
         if count is not None:
             self._admin.known.add(self.spec.registry_topic)  # by the writer that recorded the count
@@ -181,18 +175,15 @@ class KafkaRegistry:
         self._registry.remove_of_run(self._key("cancelled", run))
 
     def jobs(self) -> tuple[str, ...]:
-        plans = self._key("plan", "")
-        result = [key for entries in self._registry.all_jobs() for key in entries.held if key.startswith(plans)]
-        return tuple(sorted(key.removeprefix(plans) for key in result))
+        return tuple(sorted(job for job, _ in self._planned()))
 
     def forget(self, plan: Plan) -> None:
         job, text = plan.job, self.entry("completion", plan.job)
         done = None if text is None else recorded(Completion, text, job)
         own = [each for each in range(plan.partitions) if _may_hold_own_id(plan, done, each)]
-        ids = [id_of_partition(self._spec, each, job) for each in own]
-        fence(self._spec, [*ids, id_of_atomic_load(self._spec, job)] if plan.whole else ids)
-        ledger = Ledger(self._clients.members, job)
-        ledger.erase([TopicPartition(self._topic, each) for each in range(plan.partitions)])
+        ids = [self._spec.id_of_partition(each, job) for each in own]
+        fence(self._spec, [*ids, self._spec.id_of_atomic_load(job)] if plan.whole else ids)
+        Ledger(self._clients.members, job).erase(self._clients.admin, self._topic, plan.partitions)
         if plan.input:
             name = input_entry(job, plan.input)
             self._registry.of_job(self._topic, name).remove([self._key("input", name)])
@@ -203,42 +194,40 @@ class KafkaRegistry:
 
         These are the jobs without a claim on the partition, except those whose completion records rows there. The
         writer that completed such a job took over the id. A job that was completed without rows there may have an
-        earlier attempt with rows.
-
-        Raises:
-            StorageError, FormatError.
+        earlier attempt with rows. Raises StorageError, FormatError.
         """
-        plans = self._key("plan", "")
-        return sorted(
-            key.removeprefix(plans)
-            for entries in self._registry.all_jobs()
-            for key in entries.held
-            if key.startswith(plans) and self._has_own_id(entries, key.removeprefix(plans), log_id, partition)
-        )
+        result = []
+        for job, entries in self._planned():
+            plan = self._plan_in(entries, job)
+            if plan is not None and plan.log_id == log_id and partition < plan.partitions:
+                done = entries.text(self._key("completion", job))
+                completion = None if done is None else recorded(Completion, done, job)
+                if _may_hold_own_id(plan, completion, partition):
+                    result.append(job)
+        return sorted(result)
 
     def jobs_as_a_whole(self, log_id: str) -> dict[str, bool]:
         """Return the atomic loads on a topic of this id, each with whether it is complete.
 
-        Raises:
-            StorageError, FormatError.
+        Raises StorageError, FormatError.
         """
-        plans = self._key("plan", "")
         result = {}
-        for entries in self._registry.all_jobs():
-            for job in [key.removeprefix(plans) for key in entries.held if key.startswith(plans)]:
-                text = entries.text(self._key("plan", job))
-                plan = None if text is None else recorded(Plan, text, job)
-                if plan and plan.whole and plan.log_id == log_id:
-                    result[job] = self._key("completion", job) in entries.held
+        for job, entries in self._planned():
+            plan = self._plan_in(entries, job)
+            if plan and plan.whole and plan.log_id == log_id:
+                result[job] = self._key("completion", job) in entries.held
         return result
 
-    def _has_own_id(self, entries: Entries, job: str, log_id: str, partition: int) -> bool:
+    def _planned(self) -> Iterator[tuple[str, Entries]]:
+        """Yield each job that has a plan, with the entries of its partition."""
+        plans = self._key("plan", "")
+        for entries in self._registry.all_jobs():
+            for key in [each for each in entries.held if each.startswith(plans)]:
+                yield key.removeprefix(plans), entries
+
+    def _plan_in(self, entries: Entries, job: str) -> Plan | None:
         text = entries.text(self._key("plan", job))
-        plan = None if text is None else recorded(Plan, text, job)
-        if plan is None or plan.log_id != log_id or partition >= plan.partitions:
-            return False
-        done = entries.text(self._key("completion", job))
-        return _may_hold_own_id(plan, None if done is None else recorded(Completion, done, job), partition)
+        return None if text is None else recorded(Plan, text, job)
 
     def _key(self, kind: EntryKind, job: str) -> str:
         return f"{self._topic}/{kind}/{job}"

@@ -7,8 +7,9 @@ records it.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import TypeVar
 
 from confluent_kafka import TopicPartition
 
@@ -19,20 +20,17 @@ from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import Layout, Plan
 from spark_cas.core.recorded_fields import INVALID_FIELDS, from_json
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import confirmed
-from spark_cas.log.kafka.client.error_text import NotPermittedError
-from spark_cas.log.kafka.client.rights import lacking, on_topic
+from spark_cas.log.kafka.client.client_errors import NotPermittedError, lacking, on_topic
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.registry.kafka_registry import Registry
 from spark_cas.log.kafka.topic.topic_settings import describe, require_planned
 
+_Value = TypeVar("_Value")
+
 
 @dataclass(slots=True)
 class TopicLayouts:
-    """The layouts of one topic. Each method requests them unless its docstring differs.
-
-    The newest layout seen is kept.
-    """
+    """The layouts of one topic. Each method requests them unless its docstring differs. The newest one is kept."""
 
     admin: Admin
     registry: Registry
@@ -42,9 +40,7 @@ class TopicLayouts:
     def layout(self, *, made: bool = True) -> Layout:
         """Return the newest layout that a broker ever reported. Partitions are never removed.
 
-        Raises:
-            LogNotFoundError: The topic does not exist. Raised without a retry unless it was ``made`` or seen before.
-            StorageError: The brokers did not answer.
+        Raises LogNotFoundError, without a retry unless the topic was ``made`` or seen before, and StorageError.
         """
         described = describe(self.admin, self.topic, made=made)
         result, newest = _layout(str(described.topic_id), len(described.partitions)), self._newest
@@ -55,11 +51,8 @@ class TopicLayouts:
     def await_partitions(self, partitions: Sequence[int], *, recent: bool = False) -> Layout:
         """Return the layout, and check that it has these partitions, which another broker may have reported.
 
-        With ``recent``, use a description of the last second if it has them. See `Admin.cached_topic`.
-
-        Raises:
-            ValueError: A partition does not exist.
-            LogNotFoundError, StorageError: As for `layout`.
+        With ``recent``, use a description of the last second if it has them. See `Admin.cached_topic`. Raises
+        ValueError if a partition does not exist, and as `layout`.
         """
 
         def doubt(layout: Layout) -> str:
@@ -70,7 +63,7 @@ class TopicLayouts:
             layout = _layout(*cached)
         else:
             self.admin.known.add(self.topic)
-            layout = confirmed(self.admin, self.layout, doubt, f"looking for the partitions of topic {self.topic}")
+            layout = self.admin.confirmed(self.layout, doubt, f"looking for the partitions of topic {self.topic}")
         for partition in partitions:
             layout.require(partition)
         return layout
@@ -84,10 +77,7 @@ class TopicLayouts:
 
         A broker may not know of added partitions yet, but the registry records each expansion. If the topic was
         described within the last second, its id is not requested again: an append verifies it before the commit.
-
-        Raises:
-            LogNotSharedError: The topic was replaced by another one.
-            LogNotFoundError, FormatError, StorageError: The layout cannot be read.
+        Raises LogNotSharedError if the topic was replaced, LogNotFoundError, FormatError, StorageError.
         """
         log_id, epoch = plan.log_id, plan.layout_epoch
         as_planned = self.admin.cached_topic(self.topic) == (log_id, epoch)
@@ -139,10 +129,7 @@ class TopicLayouts:
         self.registry.put_layout(self._key("layout", log_id, expansion.epoch), _json(expansion))
 
     def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
-        """Record the partitioner as `Admin.record_partitioner`.
-
-        Raises LogNotFoundError, FormatError, StorageError.
-        """
+        """Record the partitioner as `Backend.record_partitioner`."""
         key = f"{self.topic}/partitioner/{self.layout().log_id}"
         return _partitioner(self.registry.put_layout(key, json.dumps({"partitioner": partitioner})))
 
@@ -198,28 +185,24 @@ def _json(value: Intent | Expansion) -> str:
 
 
 def _intent(value: str) -> Intent:
-    try:
-        return from_json(Intent, value)
-    except INVALID_FIELDS:
-        raise _foreign() from None
+    return _parsed(value, lambda text: from_json(Intent, text))
 
 
 def _expansion(value: str) -> Expansion:
-    try:
-        return from_json(Expansion, value)
-    except INVALID_FIELDS:
-        raise _foreign() from None
+    return _parsed(value, lambda text: from_json(Expansion, text))
 
 
 def _partitioner(value: str) -> Partitioner:
-    try:
-        return known_partitioner(json.loads(value)["partitioner"])
-    except INVALID_FIELDS:
-        raise _foreign("the partitioner of a topic") from None
-
-
-def _foreign(subject: str = "an expansion") -> FormatError:
-    return FormatError(
-        f"{subject} in the registry topic is not in the format of this spark_cas. Either a newer version or "
-        "another program wrote it."
+    return _parsed(
+        value, lambda text: known_partitioner(json.loads(text)["partitioner"]), "the partitioner of a topic"
     )
+
+
+def _parsed(value: str, make: Callable[[str], _Value], subject: str = "an expansion") -> _Value:
+    try:
+        return make(value)
+    except INVALID_FIELDS:
+        raise FormatError(
+            f"{subject} in the registry topic is not in the format of this spark_cas. Either a newer version or "
+            "another program wrote it."
+        ) from None

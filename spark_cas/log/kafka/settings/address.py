@@ -5,15 +5,15 @@ from collections.abc import Mapping
 
 from spark_cas.core.check_name import check_name
 from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings.client_settings import holds_instead, log_ignored
 from spark_cas.log.kafka.settings.kafka_spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, KafkaSpec
+from spark_cas.log.kafka.settings.sasl import check_transport
 from spark_cas.log.kafka.settings.translate import librdkafka_settings
-from spark_cas.log.kafka.settings.transport import check_transport
-from spark_cas.log.kafka.settings.unused import holds_instead, log_ignored
 from spark_cas.log.timing import RETRY_TIMEOUT_MS
 
 SCHEME = "kafka"
-_ID_PREFIX = "idprefix"
-_TOKEN_PROVIDER = "tokenprovider"  # noqa: S105 - the name of an option
+_OWN_OPTIONS = ("idprefix", "tokenprovider")
+"""Options that are given like client settings."""
 
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _HIGHEST_PORT = 65535
@@ -77,18 +77,12 @@ def parse_kafka_url(url: str, settings: Mapping[str, str]) -> KafkaSpec:
     ``idPrefix`` and ``tokenProvider`` in ``settings`` are not client settings but the options of these names. Raises
     OptionError.
     """
-    prefix, token_provider = DEFAULT_PREFIX, None
-    of_clients = {}
-    for name, value in settings.items():
-        if name.lower() == _ID_PREFIX:
-            prefix = value
-            continue
-        if name.lower() == _TOKEN_PROVIDER:
-            token_provider = value
-            continue
-        of_clients[name] = value
+    own = {name.lower(): value for name, value in settings.items() if name.lower() in _OWN_OPTIONS}
+    of_clients = {name: value for name, value in settings.items() if name.lower() not in _OWN_OPTIONS}
+    for name, value in of_clients.items():
         instead = holds_instead(name.lower(), value)
         if instead is not None:
             log_ignored(f"kafka.{name.lower()}", instead)
     servers, _, topic = url.partition("://")[2].partition("/")
+    prefix, token_provider = own.get("idprefix", DEFAULT_PREFIX), own.get("tokenprovider")
     return kafka_spec(servers, topic.strip("/"), of_clients, prefix=prefix, token_provider=token_provider)

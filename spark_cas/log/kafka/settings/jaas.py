@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings import msk
-from spark_cas.log.kafka.settings.refused import NO_KERBEROS
+from spark_cas.log.kafka.settings.client_settings import NO_KERBEROS
 
 _KAFKA = "org.apache.kafka.common.security."
 _SHADED = "kafkashaded."

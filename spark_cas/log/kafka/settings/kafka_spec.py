@@ -1,5 +1,6 @@
 """The address and client settings of a topic, as plain values that can be sent to other processes."""
 
+import random
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -12,6 +13,9 @@ DEFAULT_TRANSACTION_MS = 60_000
 _LEAST_THROUGHPUT = 4_000
 """The lowest throughput that a transaction timeout allows for, in bytes per millisecond."""
 _DELIVERY_SHARE = 0.75
+_REGISTRY_IDS = 1024
+"""Two writers that draw the same id at the same time fence each other, and retry. Brokers keep ids for days."""
+_CHANCE = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,7 @@ class KafkaSpec:
 
     @property
     def most_request_bytes(self) -> int | None:
-        """Return the largest record of producers before compression, in bytes (max.request.size).
-
-        None if not limited.
-        """
+        """Return the largest record before compression, in bytes (max.request.size), None if not limited."""
         most = dict(self.client_options).get("message.max.bytes")
         return None if most is None else int(most)
 
@@ -86,6 +87,11 @@ class KafkaSpec:
                 f"appended. Load it in parts, each under a job name of its own, or with atomic=partition."
             )
         return replace(self, transaction_timeout_ms=max(self.transaction_timeout_ms, needed_ms))
+
+    @property
+    def open_transaction_seconds(self) -> float:
+        """Return how long a claim or a read waits for an open transaction of another writer, in seconds."""
+        return self.open_transaction_wait_ms / 1000
 
     @property
     def request_seconds(self) -> float:
@@ -135,6 +141,33 @@ class KafkaSpec:
     def layouts_topic(self) -> str:
         """Return the compacted topic of expansions."""
         return f"{self.prefix}.layouts"
+
+    def id_of_partition(self, partition: int, job: str | None) -> str:
+        """Return the transactional id whose newest producer may write a partition, with a job only for that job.
+
+        For each id, the brokers fence all but the newest producer (KIP-98). No id includes an attempt or a run,
+        because brokers keep ids for days.
+        """
+        owner = f"{self.prefix}/{self.topic}/{partition}"
+        return owner if job is None else f"{owner}/{job}"
+
+    def id_of_atomic_load(self, job: str) -> str:
+        """Return the transactional id whose newest producer may write all partitions for an atomic load."""
+        return f"{self.prefix}/{self.topic}/whole/{job}"
+
+    @property
+    def id_of_load_locks(self) -> str:
+        """Return the transactional id of the load lock. Partitions have numbers in this place, so it is unique."""
+        return f"{self.prefix}/{self.topic}/grants"
+
+    def id_of_registry_write(self) -> str:
+        """Return one of `_REGISTRY_IDS` transactional ids that write to a registry topic, at random."""
+        return f"{self.prefix}/{self.topic}/{_CHANCE.randrange(_REGISTRY_IDS)}"
+
+    @property
+    def id_of_preflight(self) -> str:
+        """Return the transactional id with which a preflight checks that the brokers allow transactions."""
+        return f"{self.prefix}/preflight"
 
     def __repr__(self) -> str:
         return f"KafkaSpec(topic={self.topic!r}, prefix={self.prefix!r}, client_options=<hidden>)"

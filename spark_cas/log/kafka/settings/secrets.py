@@ -49,7 +49,8 @@ def resolved(setting: str, value: str) -> str:
         return value
     secret = _variable(setting, reference) if kind == "env" else _content(setting, reference)
     if not secret or "\0" in secret:
-        raise OptionError(f"{setting} refers to {_words(kind)} that is empty or holds NUL. Put the secret there.")
+        place = "an environment variable" if kind == "env" else "a file"
+        raise OptionError(f"{setting} refers to {place} that is empty or holds NUL. Put the secret there.")
     return secret
 
 
@@ -78,7 +79,3 @@ def _content(setting: str, path: str) -> str:
             "worker must have it under the same path, as UTF-8."
         ) from None
     return content.removesuffix("\n").removesuffix("\r")
-
-
-def _words(kind: str) -> str:
-    return "an environment variable" if kind == "env" else "a file"

@@ -1,9 +1,12 @@
 """Translate the ``ssl.*`` settings of Java's client to those of librdkafka: PEM and PKCS12.
 
-Files are read when a client is created (`spark_cas.log.kafka.client.stores`).
+A client takes trusted certificates as PEM, and a key from PKCS12. Since Java 9, keytool writes PKCS12 files, and Java
+also reads them if their type is JKS. So the content of a file determines its format here. A file of the old format
+JKS is an error, because no maintained library reads it.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from spark_cas.core.errors import OptionError
 
@@ -16,14 +19,11 @@ _ENDPOINT = "ssl.endpoint.identification.algorithm"
 _KEY_STORE = frozenset({_TYPE, _LOCATION, _PASSWORD, _KEY, _CHAIN, _KEY_PASSWORD})
 _TRUST_STORE = frozenset({_TRUST_TYPE, _TRUST_LOCATION, _TRUST_PASSWORD, _TRUST_PEM})
 
-KEY_STORE, TRUST_STORE, TRUST_PASSWORD = _LOCATION, _TRUST_LOCATION, _TRUST_PASSWORD
-"""The names of PKCS12 stores in the settings of a spec. librdkafka does not know those of the trust store."""
-
 TLS_NAMES = _KEY_STORE | _TRUST_STORE | {_ENDPOINT}
 """Java's names that `tls_settings` reads."""
 
-_DEFAULT_TYPE = "JKS"
-_JAVA_TYPES = ("JKS", "PKCS12")
+_FORMATS_OF_SUN = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+"""How the files of the formats JKS and JCEKS begin."""
 
 CONVERT_KEY_STORE = "keytool -importkeystore -srckeystore client.jks -destkeystore client.p12 -deststoretype PKCS12"
 CONVERT_TRUST_STORE = "keytool -list -rfc -keystore truststore.jks > truststore.pem"
@@ -41,29 +41,28 @@ def tls_settings(values: Mapping[str, str]) -> dict[str, str]:
         OptionError: OpenSSL cannot read the type of a store, or settings contradict each other. For a store, the
             message has the command that converts it.
     """
-    return {**_endpoint(values), **_trust_store(values), **_key_store(values)}
-
-
-def _endpoint(values: Mapping[str, str]) -> dict[str, str]:
-    if _ENDPOINT not in values:
-        return {}
-    if values[_ENDPOINT].strip().lower() != "https":
+    if values.get(_ENDPOINT, "https").strip().lower() != "https":
         raise OptionError(
             f"option kafka.{_ENDPOINT} must be https, but has another value. Without this check, any holder of a "
             "trusted certificate could pose as the broker. Leave it out, and give the brokers certificates with "
             "their host names."
         )
-    return {_ENDPOINT: "https"}
+    endpoint = {_ENDPOINT: "https"} if _ENDPOINT in values else {}
+    return {**endpoint, **_trust_store(values), **_key_store(values)}
+
+
+def _is_pem(values: Mapping[str, str], name: str) -> bool:
+    kind = values.get(name, "JKS").strip().upper()
+    if kind not in ("PEM", "PKCS12", "JKS"):
+        raise OptionError(f"option kafka.{name} must be PEM, PKCS12 or JKS (default), but is not.")
+    return kind == "PEM"
 
 
 def _trust_store(values: Mapping[str, str]) -> dict[str, str]:
     if not values.keys() & _TRUST_STORE:
         return {}
-    kind = values.get(_TRUST_TYPE, _DEFAULT_TYPE).strip().upper()
-    if kind in _JAVA_TYPES:
+    if not _is_pem(values, _TRUST_TYPE):
         return _java_trust_store(values)
-    if kind != "PEM":
-        raise OptionError(f"option kafka.{_TRUST_TYPE} must be PEM, PKCS12 or JKS (default), but is not.")
     if _TRUST_PASSWORD in values:
         raise OptionError(
             f"option kafka.{_TRUST_PASSWORD} does not go with PEM, which has no password. Leave it out."
@@ -91,12 +90,7 @@ def _java_trust_store(values: Mapping[str, str]) -> dict[str, str]:
 def _key_store(values: Mapping[str, str]) -> dict[str, str]:
     if not values.keys() & _KEY_STORE:
         return {}
-    kind = values.get(_TYPE, _DEFAULT_TYPE).strip().upper()
-    if kind in _JAVA_TYPES:
-        return _java_key_store(values)
-    if kind != "PEM":
-        raise OptionError(f"option kafka.{_TYPE} must be PEM, PKCS12 or JKS (default), but is not.")
-    return _pem_key(values)
+    return _pem_key(values) if _is_pem(values, _TYPE) else _java_key_store(values)
 
 
 def _pem_key(values: Mapping[str, str]) -> dict[str, str]:
@@ -141,3 +135,65 @@ def _path(values: Mapping[str, str], name: str) -> str:
             "before it; those are for passwords and PEM texts."
         )
     return values[name]
+
+
+def with_stores(values: dict[str, str]) -> dict[str, str]:
+    """Read the PKCS12 stores when a client is created.
+
+    Returns:
+        The settings under librdkafka's names, with the certificates of a trust store instead of its file. librdkafka
+            does not know the settings of a trust store.
+
+    Raises:
+        OptionError: A file cannot be read, is of the format JKS, or its password is wrong.
+    """
+    if _LOCATION in values:
+        _content(values, _LOCATION, CONVERT_KEY_STORE, "PKCS12")
+    if _TRUST_LOCATION not in values:
+        return values
+    content = _content(values, _TRUST_LOCATION, CONVERT_TRUST_STORE, "PEM")
+    others = {name: value for name, value in values.items() if name not in (_TRUST_LOCATION, _TRUST_PASSWORD)}
+    return {**others, "ssl.ca.pem": _certificates(content, values.get(_TRUST_PASSWORD))}
+
+
+def _content(values: Mapping[str, str], setting: str, command: str, kind: str) -> bytes:
+    """Return the content of a store. The command converts a store of the old format to another kind."""
+    try:
+        content = Path(values[setting]).read_bytes()
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"option kafka.{setting} is not usable: the file cannot be read here ({type(error).__name__}). The "
+            "driver and every worker must have it under the same path."
+        ) from None
+    if content.startswith(_FORMATS_OF_SUN):
+        raise OptionError(
+            f"option kafka.{setting} is not usable: the file is of Java's old format JKS, which the client does not "
+            f"read. Convert it: {command}. Then set kafka.{setting} to the new file, and its type to {kind}."
+        )
+    return content
+
+
+def _certificates(content: bytes, password: str | None) -> str:
+    """Return the certificates of a PKCS12 file as PEM."""
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - an extra
+        from cryptography.hazmat.primitives.serialization import Encoding, pkcs12  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise OptionError(
+            f"option kafka.{_TRUST_LOCATION} is PKCS12, and reading it needs the library cryptography, for the "
+            "driver and every worker: pip install 'spark-cas[pkcs12]'. Without it, convert the file and set its type "
+            f"to PEM: {CONVERT_TRUST_STORE_P12}."
+        ) from None
+    try:
+        store = pkcs12.load_pkcs12(content, None if password is None else password.encode())
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise OptionError(
+            f"option kafka.{_TRUST_LOCATION} is not usable: the file is no PKCS12 store of a supported kind, or "
+            f"kafka.{_TRUST_PASSWORD} is not its password. If the file is PEM, set kafka.ssl.truststore.type to PEM."
+        ) from None
+    if store.key is not None or not store.additional_certs:
+        raise OptionError(
+            f"option kafka.{_TRUST_LOCATION} is not usable: the file must have trusted certificates and no private "
+            f"key. Export the certificates, and set the type to PEM: {CONVERT_TRUST_STORE_P12}."
+        )
+    return "".join(each.certificate.public_bytes(Encoding.PEM).decode() for each in store.additional_certs)

@@ -12,11 +12,18 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.settings.client_settings import BY_JAVA_NAME, EVERY, SETTINGS, Client, one_of, text
-from spark_cas.log.kafka.settings.refused import reason_against
+from spark_cas.log.kafka.settings.client_settings import (
+    BY_JAVA_NAME,
+    EVERY,
+    SETTINGS,
+    Client,
+    holds_instead,
+    one_of,
+    reason_against,
+    text,
+)
 from spark_cas.log.kafka.settings.sasl import SASL_NAMES, sasl_settings
 from spark_cas.log.kafka.settings.tls import TLS_NAMES, tls_settings
-from spark_cas.log.kafka.settings.unused import holds_instead
 
 _PROTOCOL = "security.protocol"
 _protocol = one_of("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
@@ -100,10 +107,7 @@ def _tuning(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _security(values: Mapping[str, str], servers: str, token_provider: str | None) -> dict[str, str]:
-    """Return the security settings.
-
-    Java ignores credentials and certificates that the protocol does not use. This function rejects them.
-    """
+    """Return the security settings. Reject those that the protocol does not use, which Java would ignore."""
     for name in sorted(values.keys() & (SASL_NAMES | TLS_NAMES)):
         if name != "ssl.endpoint.identification.algorithm":  # it may be empty, and has an error of its own
             _checked(name, values[name], text)

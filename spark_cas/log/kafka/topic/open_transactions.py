@@ -4,89 +4,71 @@ librdkafka (2.16) has none of these requests. kafka-python has all of them, and 
 """
 
 import logging
+import ssl
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from spark_cas.core.errors import OptionError, StorageError, UnknownOutcomeError
+from spark_cas.core.errors import LogNotFoundError, OptionError, StorageError, UnknownOutcomeError
 from spark_cas.core.open_transaction import HeldPartition, OpenTransaction
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.client_errors import NotPermittedError
 from spark_cas.log.kafka.client.configuration import settings_of
 from spark_cas.log.kafka.settings.client_settings import Client
-from spark_cas.log.kafka.settings.kafka_python import kafka_python_settings
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from spark_cas.log.kafka.topic.topic_settings import alive_brokers, broker_settings, describe, leader_of
 
 # ruff: noqa: PLC0415 - kafka-python is optional
 
 _ONGOING = "Ongoing"
 _OPEN_STATES = (_ONGOING, "PrepareCommit", "PrepareAbort")
 _UNCHANGED = "Nothing was changed."
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_BEARER = "OAUTHBEARER"
+_UNSUPPORTED = {
+    "ssl.keystore.location": "a key store of type PKCS12",
+    "ssl.certificate.pem": "a client certificate as text",
+}
+_TRANSACTIONS = "__transaction_state"
 
 
-class _Place(Protocol):
-    topic: str
-    partition: int
-
-
-class _ProducerState(Protocol):
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    current_transaction_start_offset: int
-
-
-class _PartitionState(Protocol):
-    active_producers: Sequence[_ProducerState]
-
-
-class _Listing(Protocol):
-    transactional_id: str
-    producer_id: int
-
-
-class _Description(Protocol):
-    coordinator_id: int
-    state: str
-    producer_id: int
-    producer_epoch: int
-    transaction_timeout_ms: int
-    transaction_start_time_ms: int
-    topic_partitions: Iterable[_Place]
+_Client = Any
+"""kafka-python's admin client, which has no types."""
+_Description = Any
+"""The description of a transaction by its coordinator."""
 
 
 class _Abort(NamedTuple):
     """The marker of an aborted transaction. kafka-python exports no class for it."""
 
-    topic_partition: _Place
+    topic_partition: object
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
 
 
-class _Requests(Protocol):
-    """The methods of kafka-python's admin client that this module uses."""
-
-    def describe_producers(self, partitions: Sequence[object]) -> Mapping[_Place, _PartitionState]: ...
-    def list_transactions(self, *, state_filters: Sequence[str]) -> Mapping[int, Sequence[_Listing]]: ...
-    def describe_transactions(self, transactional_ids: Sequence[str]) -> Mapping[str, _Description]: ...
-    def abort_transaction(self, spec: object) -> None: ...
-
-
-def open_transactions(
-    spec: KafkaSpec, led: Mapping[str, Sequence[int]], longest_ms: int | None
-) -> tuple[OpenTransaction, ...]:
-    """Return the open transactions with records in some partitions, and those of the log's own writers.
-
-    Args:
-        spec: The log.
-        led: The partitions that have a leader, by topic.
-        longest_ms: The longest timeout of a transaction that the brokers accept, in milliseconds; None if not known.
+def open_transactions(admin: Admin, spec: KafkaSpec) -> tuple[OpenTransaction, ...]:
+    """Return the open transactions in a log and its registry, and those of its own writers.
 
     Raises:
         OptionError: kafka-python is not installed, or does not support a setting of the connection.
         StorageError: The brokers did not answer, or a right is missing.
+        LogNotFoundError: The topic does not exist.
     """
+    led = {}
+    for topic in (spec.topic, spec.registry_topic, spec.layouts_topic):
+        try:
+            partitions = describe(admin, topic).partitions
+        except (LogNotFoundError, NotPermittedError):
+            if topic == spec.topic:
+                raise
+            continue
+        led[topic] = [each.id for each in partitions if leader_of(each) >= 0]
+    limits = [broker_settings(admin, broker).get("transaction.max.timeout.ms") for broker in alive_brokers(admin)]
+    known = [int(each) for each in limits if each is not None]
+    longest_ms = max(known) if known and len(known) == len(limits) else None
     with _client(spec, "listing open transactions", _UNCHANGED) as client:
         result = _listed_once(client, spec, led, longest_ms)
         if any(each.orphaned for each in result):
@@ -102,14 +84,26 @@ def open_transactions(
     return tuple(sorted(result, key=lambda each: each.since_ms or 0))
 
 
+def require_available_coordinators(admin: Admin) -> None:
+    """Raise OptionError if a transaction may be missing from the list because its coordinator is not available."""
+    try:
+        partitions = describe(admin, _TRANSACTIONS).partitions
+    except NotPermittedError:
+        problem = f"this user may not describe the topic {_TRANSACTIONS}. Grant the ACL Describe on it"
+    else:
+        if all(leader_of(each) >= 0 for each in partitions):
+            return
+        problem = f"a partition of {_TRANSACTIONS} has no leader. Start its brokers"
+    raise OptionError(
+        f"the coordinator of the transaction may be unavailable: {problem}, then try again. Nothing was changed."
+    )
+
+
 def write_abort_marker(spec: KafkaSpec, transaction: OpenTransaction, partition: int) -> None:
     """Write an abort marker for a hanging transaction to a partition of the log.
 
-    The leader rejects it if the producer has a newer epoch there.
-
-    Raises:
-        OptionError, StorageError: As `open_transactions`.
-        UnknownOutcomeError: The brokers did not confirm the marker.
+    The leader rejects it if the producer has a newer epoch there. Raises UnknownOutcomeError if the brokers did not
+    confirm the marker, OptionError, StorageError.
     """
     existing = transaction.at(spec.topic, partition)
     epoch = 0 if existing is None else max(0, existing.coordinator_epoch)
@@ -122,7 +116,7 @@ def write_abort_marker(spec: KafkaSpec, transaction: OpenTransaction, partition:
 
 
 def _listed_once(
-    client: _Requests, spec: KafkaSpec, led: Mapping[str, Sequence[int]], longest_ms: int | None
+    client: _Client, spec: KafkaSpec, led: Mapping[str, Sequence[int]], longest_ms: int | None
 ) -> list[OpenTransaction]:
     open_by_producer = _open_by_producer(client, led)
     listed = _listed(client, spec, {each for each, _ in open_by_producer})
@@ -194,7 +188,7 @@ def _places(transaction: OpenTransaction) -> Iterator[tuple[int, int, HeldPartit
 
 
 @contextmanager
-def _client(spec: KafkaSpec, doing: str, outcome: str) -> Iterator[_Requests]:
+def _client(spec: KafkaSpec, doing: str, outcome: str) -> Iterator[_Client]:
     """Open kafka-python's admin client, and translate its errors. The outcome is that of a failed request."""
     try:
         from kafka import KafkaAdminClient
@@ -234,7 +228,7 @@ def _client(spec: KafkaSpec, doing: str, outcome: str) -> Iterator[_Requests]:
 
 
 def _open_by_producer(
-    client: _Requests, led: Mapping[str, Sequence[int]]
+    client: _Client, led: Mapping[str, Sequence[int]]
 ) -> dict[tuple[int, int], list[HeldPartition]]:
     """Return the partitions of open transactions by producer id and epoch."""
     from kafka import TopicPartition
@@ -251,7 +245,7 @@ def _open_by_producer(
     return result
 
 
-def _listed(client: _Requests, spec: KafkaSpec, producer_ids: set[int]) -> dict[str, _Description]:
+def _listed(client: _Client, spec: KafkaSpec, producer_ids: set[int]) -> dict[str, _Description]:
     """Return the open transactions of these producers and of the log's own writers, by transactional id."""
     from kafka.errors import TransactionalIdNotFoundError
 
@@ -271,3 +265,77 @@ def _listed(client: _Requests, spec: KafkaSpec, producer_ids: set[int]) -> dict[
 
 def _is_own(spec: KafkaSpec, transactional_id: str) -> bool:
     return transactional_id.startswith(f"{spec.prefix}/{spec.topic}/")
+
+
+def kafka_python_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of kafka-python's admin client for those of librdkafka's, with resolved secrets.
+
+    Raises OptionError, without a value, if kafka-python does not support a setting.
+    """
+    timeout_ms = int(values["socket.timeout.ms"])
+    protocol = str(values.get("security.protocol", "plaintext")).upper()
+    result: dict[str, Any] = {
+        "bootstrap_servers": [each.strip() for each in values["bootstrap.servers"].split(",") if each.strip()],
+        "security_protocol": protocol,
+        "request_timeout_ms": timeout_ms,
+        "bootstrap_timeout_ms": timeout_ms,
+    }
+    if "client.id" in values:
+        result["client_id"] = values["client.id"]
+    if protocol.startswith("SASL"):
+        result |= _sasl(values)
+    if protocol.endswith("SSL"):
+        result["ssl_context"] = _context(values)
+    return result
+
+
+def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
+    mechanism = str(values.get("sasl.mechanism", ""))
+    if mechanism == _BEARER and "oauth_cb" in values:
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": _token_provider(values["oauth_cb"])}
+    if mechanism not in _MECHANISMS:
+        supported = f"{', '.join(_MECHANISMS)}, and {_BEARER} with tokenProvider"
+        raise OptionError(
+            f"the requests for transactions support kafka.sasl.mechanism {supported}, not "
+            f"{mechanism or 'none'}. Use a user with one of these, or kafka-transactions.sh."
+        )
+    return {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": values.get("sasl.username"),
+        "sasl_plain_password": values.get("sasl.password"),
+    }
+
+
+def _token_provider(token_of: Callable[[str], tuple[str, float, str, dict[str, str]]]) -> object:
+    """Return kafka-python's token provider for an ``oauth_cb`` of librdkafka."""
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return token_of("")[0]
+
+        def extensions(self) -> dict[str, str]:
+            return token_of("")[3]
+
+    return Provider()
+
+
+def _context(values: Mapping[str, Any]) -> ssl.SSLContext:
+    for name, label in _UNSUPPORTED.items():
+        if name in values:
+            raise OptionError(
+                f"the requests for transactions do not support {label}. Use kafka.ssl.keystore.type=PEM with "
+                f"kafka.ssl.keystore.location, or kafka-transactions.sh."
+            )
+    try:
+        result = ssl.create_default_context(cafile=values.get("ssl.ca.location"), cadata=values.get("ssl.ca.pem"))
+        if "ssl.certificate.location" in values:
+            result.load_cert_chain(
+                values["ssl.certificate.location"], values.get("ssl.key.location"), values.get("ssl.key.password", "")
+            )
+    except (OSError, ValueError):
+        raise OptionError(
+            "the certificates of the kafka.ssl options cannot be read. Check that the files exist here, are PEM, and "
+            "that kafka.ssl.key.password is right."
+        ) from None
+    return result

@@ -1,20 +1,22 @@
-"""Read a topic's partitions, the principal's permissions on it, and the settings that affect an append."""
+"""Read a topic's partitions, the principal's permissions on it, and the settings of topics and brokers."""
 
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, TopicDescription
+from confluent_kafka import KafkaException, TopicCollection, TopicPartitionInfo
+from confluent_kafka.admin import ConfigResource, ResourceType, TopicDescription
 
 from spark_cas.core.errors import LogNotSharedError
+from spark_cas.log import timing
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask, confirmed, read_confirmed
+from spark_cas.log.kafka.client.client_errors import NOT_PERMITTED, on_topic
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
 
+_LEDGER_RETENTION = "offsets.retention.minutes"
 _NEVER = 2**63 - 1
 """The value of a Kafka time limit that is off."""
 
@@ -39,10 +41,8 @@ def describe(
 ) -> TopicDescription:
     """Return the brokers' description of a topic, with this principal's permissions if ``with_rights``.
 
-    ``made`` is as for `read_confirmed`, and ``requested`` is the result of `request_topics`.
-
-    Raises:
-        LogNotFoundError, StorageError.
+    ``made`` is as for `Admin.read_confirmed`, and ``requested`` is the result of `request_topics`. Raises
+    LogNotFoundError, StorageError.
     """
 
     def question() -> TopicDescription:
@@ -59,19 +59,21 @@ def describe(
         return description
 
     def read() -> TopicDescription:
-        return ask(admin, question, f"looking for topic {topic}", on_topic("Describe", topic))
+        return admin.ask(question, f"looking for topic {topic}", on_topic("Describe", topic))
 
-    return read_confirmed(admin, topic, read, made=made)
+    return admin.read_confirmed(topic, read, made=made)
+
+
+def leader_of(partition: TopicPartitionInfo) -> int:
+    """Return the id of the leader of a partition, -1 if it has none."""
+    return getattr(partition.leader, "id", -1)  # None if there is no leader, against its type
 
 
 def require_planned(admin: Admin, topic: str, log_id: str, partitions: int = 0) -> TopicDescription:
     """Return the brokers' description of a topic, and check that it is the topic that a plan was made for.
 
-    The answer is confirmed if it is another topic, or has fewer than ``partitions``, which are never removed.
-
-    Raises:
-        LogNotSharedError: The topic is another one with the same name.
-        LogNotFoundError, StorageError: The topic cannot be described.
+    The answer is confirmed if it is another topic, or has fewer than ``partitions``, which are never removed. Raises
+    LogNotSharedError if it is another topic with the same name, LogNotFoundError, StorageError.
     """
 
     def doubt(description: TopicDescription) -> str:
@@ -80,7 +82,7 @@ def require_planned(admin: Admin, topic: str, log_id: str, partitions: int = 0) 
         return "a broker knows of fewer partitions" if len(description.partitions) < partitions else ""
 
     admin.known.add(topic)
-    result = confirmed(admin, lambda: describe(admin, topic), doubt, f"looking for topic {topic}")
+    result = admin.confirmed(lambda: describe(admin, topic), doubt, f"looking for topic {topic}")
     if str(result.topic_id) != log_id:
         raise LogNotSharedError(
             f"topic {topic} is not the one that the plan was made for: it was deleted and recreated. The new "
@@ -114,29 +116,34 @@ class TopicSettings:
     """How long a compacted topic keeps a tombstone. For that long, an empty gap proves that no record was there."""
 
 
+def _settings(
+    admin: Admin, resource: ConfigResource, doing: str, requested: Requested | None = None
+) -> dict[str, str] | None:
+    """Return the settings of a topic or a broker, None if this principal may not read them."""
+
+    def question() -> dict[str, str] | None:
+        sent = requested.pop(resource, None) if requested else None
+        if sent is None:
+            sent = admin.client.describe_configs([resource], request_timeout=admin.request_seconds)[resource]
+        try:
+            return {name: str(entry.value) for name, entry in admin.answer(sent).items()}
+        except KafkaException as error:
+            if error.args[0].code() in NOT_PERMITTED:
+                return None
+            raise
+
+    return admin.ask(question, doing)
+
+
 def topic_settings(admin: Admin, topic: str, requested: Requested | None = None) -> TopicSettings | None:
     """Return the settings of a topic, None if this principal may not read them.
 
     ``requested`` is the result of `request_topics`. Raises LogNotFoundError, StorageError.
     """
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-
-    def question() -> dict[str, ConfigEntry] | None:
-        sent = requested.pop(resource, None) if requested else None
-        if sent is None:
-            sent = admin.client.describe_configs([resource], request_timeout=admin.request_seconds)[resource]
-        try:
-            result: dict[str, ConfigEntry] = admin.answer(sent)
-        except KafkaException as error:
-            if error.args[0].code() in NOT_PERMITTED:
-                return None
-            raise
-        return result
-
-    result = read_confirmed(admin, topic, lambda: ask(admin, question, f"looking at the settings of topic {topic}"))
-    if result is None:
+    resource, doing = ConfigResource(ResourceType.TOPIC, topic), f"looking at the settings of topic {topic}"
+    value = admin.read_confirmed(topic, lambda: _settings(admin, resource, doing, requested))
+    if value is None:
         return None
-    value = {name: str(entry.value) for name, entry in result.items()}
     policies = value["cleanup.policy"].split(",")
     return TopicSettings(
         max_message_bytes=int(value["max.message.bytes"]),
@@ -156,10 +163,7 @@ def topic_settings(admin: Admin, topic: str, requested: Requested | None = None)
 
 def recent_settings(clients: ClientSet, topic: str, *, fresh: bool = False) -> TopicSettings | None:
     """Return settings at most a minute old, or current ones if ``fresh``. Raises as `topic_settings`."""
-    name = f"settings of {topic}"
-    if fresh:
-        clients.forget(name)
-    return clients.cached(name, lambda: topic_settings(clients.admin, topic))
+    return clients.cached(f"settings of {topic}", lambda: topic_settings(clients.admin, topic), fresh=fresh)
 
 
 def _timestamp_limit(value: Mapping[str, str], side: str) -> int:
@@ -167,3 +171,54 @@ def _timestamp_limit(value: Mapping[str, str], side: str) -> int:
     return int(
         value.get(f"message.timestamp.{side}.max.ms", value.get("message.timestamp.difference.max.ms", _NEVER))
     )
+
+
+def broker_settings(admin: Admin, broker: int) -> dict[str, str]:
+    """Return the settings of a broker, empty if this principal has no permission. Raises StorageError."""
+    resource = ConfigResource(ResourceType.BROKER, str(broker))
+    return _settings(admin, resource, "looking at the brokers' settings") or {}
+
+
+def alive_brokers(admin: Admin) -> list[int]:
+    """Return the ids of the brokers that are alive. Raises StorageError."""
+
+    def question() -> list[int]:
+        described = admin.answer(admin.client.describe_cluster(request_timeout=admin.request_seconds))
+        return sorted(each.id for each in described.nodes)
+
+    return admin.ask(question, "listing the brokers")
+
+
+def ledger_kept_ms(admin: Admin) -> int | None:
+    """Return how long a ledger entry outlives the newest chunk of its job in the partition, in milliseconds.
+
+    None if this principal has no permission to read it. Raises StorageError.
+    """
+    return _shortest_ms(broker_settings(admin, each).get(_LEDGER_RETENTION) for each in alive_brokers(admin))
+
+
+def recent_ledger_kept_ms(clients: ClientSet) -> int | None:
+    """Return the same in about a second, from the brokers that answer in this time. It may be a minute old.
+
+    None also if no broker answers. No error is raised, because a claim needs the answer only if the ledger may have
+    expired.
+    """
+    return clients.cached("ledger", lambda: _read_once(clients.admin))
+
+
+def _read_once(admin: Admin) -> int | None:
+    seconds = 2 * timing.current().best_effort
+    known: list[str | None] = []
+    with suppress(KafkaException, TimeoutError):
+        nodes = admin.client.describe_cluster(request_timeout=seconds).result(seconds).nodes
+        resources = [ConfigResource(ResourceType.BROKER, str(each.id)) for each in nodes]
+        requested = [admin.client.describe_configs([each], request_timeout=seconds)[each] for each in resources]
+        wait(requested, seconds)
+        for each in requested:
+            with suppress(KafkaException, TimeoutError):
+                known.append(each.result(0)[_LEDGER_RETENTION].value)
+    return _shortest_ms(known)
+
+
+def _shortest_ms(minutes: Iterable[str | None]) -> int | None:
+    return min((60_000 * int(each) for each in minutes if each and each.isdigit()), default=None)

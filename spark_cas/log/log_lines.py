@@ -1,7 +1,12 @@
-"""The log line of a finished write."""
+"""The log lines of a finished write, and of an accelerator that is not used.
+
+An accelerator saves time through an interface that its owner may change. It is a module in
+`spark_cas.log.kafka.accelerators` or `spark_cas.spark.accelerators`, because the log must not import pyspark.
+"""
 
 import logging
 import os
+from functools import cache
 
 LOG_LEVEL = "SPARK_CAS_LOG_LEVEL"
 """Environment variable with the level of the logger ``spark_cas``, for Spark's Python processes and the programs.
@@ -65,3 +70,12 @@ def _set_level() -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         _LOG.addHandler(handler)
+
+
+_LOG = logging.getLogger("spark_cas")
+
+
+@cache
+def log_unused(accelerator: str, reason: str) -> None:
+    """Log that an accelerator is not used, once in a process for each reason."""
+    _LOG.info("%s: %s. This costs time.", accelerator, reason)

@@ -1,9 +1,16 @@
-"""The meaning of each client error for an append. A code that is not in the table is unknown."""
+"""The meaning of each client error for an append, and its text without the client's own, which may contain settings.
+
+A code that is not in a table is unknown.
+"""
 
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from enum import Enum
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
+
+from spark_cas.core.errors import AccessDeniedError, LogNotFoundError, StorageError
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
 
@@ -27,7 +34,6 @@ _FENCED = frozenset(
 
 _CREDENTIALS = "the brokers refused the credentials"
 _NO_ACL = "an ACL is missing"
-_TOO_OLD = "the broker is too old for this"
 _NO_TOPIC = "the topic is not there"
 
 TOO_OLD = frozenset({KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE})
@@ -54,7 +60,7 @@ _REFUSED = {
     KafkaError.POLICY_VIOLATION: "a policy of the broker refused the request",
     KafkaError.TOPIC_EXCEPTION: "the broker does not take this as the name of a topic to write to",
     KafkaError.INVALID_REPLICATION_FACTOR: "there are fewer brokers than the topic would have replicas",
-    **dict.fromkeys(TOO_OLD, _TOO_OLD),
+    **dict.fromkeys(TOO_OLD, "the broker is too old for this"),
     KafkaError.INVALID_TRANSACTION_TIMEOUT: (
         "the transaction timeout is above the broker's transaction.max.timeout.ms"
     ),
@@ -75,8 +81,6 @@ _NO_CONNECTION = {
 NO_COORDINATOR = frozenset({KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR})
 """Brokers answer, but the coordinator of a transactional id or group does not."""
 
-_NO_COORDINATOR = "the brokers answer, but the coordinator of transactions or of consumer groups does not"
-
 
 def meaning_of(code: int) -> Meaning:
     """Return the meaning of an error code of the client or broker for an append."""
@@ -90,7 +94,7 @@ def meaning_of(code: int) -> Meaning:
 def reason_of(code: int) -> str:
     """Return the reason for a failure as a phrase. For codes without one, return the client's name of the code."""
     if code in NO_COORDINATOR:
-        return _NO_COORDINATOR
+        return "the brokers answer, but the coordinator of transactions or of consumer groups does not"
     return _REFUSED.get(code) or _NO_CONNECTION.get(code) or KafkaError(code).name()
 
 
@@ -104,12 +108,7 @@ OUT_OF_RANGE: int = KafkaError._AUTO_OFFSET_RESET
 """The partition does not have the offset that a reader requests."""
 
 NOT_FOUND = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._NOENT,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-    }
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
 """The topic does not exist."""
 
@@ -117,10 +116,7 @@ TOO_LARGE: int = KafkaError.MSG_SIZE_TOO_LARGE
 """The client rejects a record because of its size, or the broker rejects its compressed batch."""
 
 STUMBLED: int = KafkaError.UNKNOWN
-"""An unexpected error in the broker.
-
-Kafka 4.1 also returns it for a commit that another producer is about to fence.
-"""
+"""An unexpected error in the broker. Kafka 4.1 also returns it for a commit that another producer will fence."""
 
 NO_LEADER: int = KafkaError._NOENT
 """The client's error for a request about a partition without a known leader, for any reason."""
@@ -199,12 +195,7 @@ _BUSY = frozenset(
     }
 )
 _BROKEN = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._SSL,
-        KafkaError.NETWORK_EXCEPTION,
-    }
+    {KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._SSL, KafkaError.NETWORK_EXCEPTION}
 )
 """No connection. If the client was connected before, the error is considered transient."""
 
@@ -225,3 +216,129 @@ STALE_LEADER = frozenset(
     {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION}
 )
 """The partition has another leader, or the same one in a new epoch, since the client fetched its metadata."""
+
+
+_KIND = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional-id",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+}
+
+NOT_PERMITTED = frozenset(_KIND)
+"""The codes of missing permissions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One entry of an access control list."""
+
+    operation: str
+    kind: str
+    """The resource type as in ``kafka-acls.sh``: topic, group, transactional-id, cluster."""
+    name: str
+    prefixed: bool = False
+    """Whether ``name`` is a prefix."""
+
+    def __str__(self) -> str:
+        kind = self.kind.replace("-", " ")
+        return f"{self.operation} on {kind}{'s that begin with' if self.prefixed else ''} {self.name}"
+
+    @property
+    def options(self) -> str:
+        """Return the options of ``kafka-acls.sh`` for this permission."""
+        pattern = " --resource-pattern-type prefixed" if self.prefixed else ""
+        return f"--operation {self.operation} --{self.kind} {self.name}{pattern}"
+
+
+def on_topic(operation: str, topic: str) -> Right:
+    """Return a permission on one topic."""
+    return Right(operation, "topic", topic)
+
+
+def on_groups(operation: str, prefix: str) -> Right:
+    """Return a permission on the groups of the ledger."""
+    return Right(operation, "group", f"{prefix}/", prefixed=True)
+
+
+def on_ids(operation: str, prefix: str) -> Right:
+    """Return a permission on the transactional ids of writers."""
+    return Right(operation, "transactional-id", f"{prefix}/", prefixed=True)
+
+
+def to_claim(spec: KafkaSpec) -> tuple[Right, ...]:
+    """Return the permissions to use a transactional id. Write includes Describe."""
+    return (on_ids("Write", spec.prefix),)
+
+
+def to_append(spec: KafkaSpec) -> tuple[Right, ...]:
+    """Return the permissions to append. Read is for the ledger entry, which is an offset of the topic in a group."""
+    return (
+        *to_claim(spec),
+        on_topic("Write", spec.topic),
+        on_topic("Read", spec.topic),
+        on_groups("Read", spec.prefix),
+    )
+
+
+def missing(code: int, rights: tuple[Right, ...]) -> str:
+    """Return which of the needed permissions an error code reports as missing, and how to grant them."""
+    result = [right for right in rights if right.kind == _KIND[code]]
+    if not result:
+        return f"the right to do that on the {_KIND[code].replace('-', ' ')} is missing"
+    return lacking(*result)
+
+
+def lacking(*rights: Right) -> str:
+    """Return a phrase that permissions are missing, and how to grant them."""
+    lines = "; ".join(f"kafka-acls.sh --add --allow-principal User:<user> {right.options}" for right in rights)
+    return f"this user lacks an ACL: {' or '.join(map(str, rights))}. An administrator gives it: {lines}"
+
+
+class NotAvailableError(StorageError):
+    """The brokers do not support the request, because they are too old, or (`NotPermittedError`) do not permit it.
+
+    Args:
+        message: The text if the write fails.
+        note: The text if the write continues without exactly once: it does not claim that no row was appended, and
+            does not advise to run the job again. The default is the message.
+    """
+
+    def __init__(self, message: str, note: str = "") -> None:
+        super().__init__(message)
+        self.note = note or message
+
+
+class NotPermittedError(NotAvailableError, AccessDeniedError):
+    """The brokers deny this principal the request."""
+
+
+def plain_error(error: KafkaException, doing: str, *rights: Right) -> StorageError | LogNotFoundError:
+    """Return the exception for an error that the client raised outside of an append.
+
+    ``rights`` are the permissions that the request needs. The message names the missing one.
+    """
+    code = error.args[0].code()
+    if code in NOT_FOUND:
+        return LogNotFoundError(
+            f"{doing}: {reason_of(code)}. Check the topic's name and the brokers' address, or create the topic first."
+        )
+    if code in NOT_PERMITTED:
+        lack = f"{doing}: {missing(code, rights)}."
+        return NotPermittedError(f"{lack} Then run the same job again.", lack)
+    if code in NO_COORDINATOR:
+        return StorageError(
+            f"{doing}: {reason_of(code)}. Check that topics __transaction_state and __consumer_offsets have leaders, "
+            f"and that the brokers are at least as many as transaction.state.log.replication.factor and "
+            f"offsets.topic.replication.factor. Then run the same job again."
+        )
+    if code in UNREACHABLE:
+        return StorageError(f"{doing}: {reason_of(code)}. {UNREACHABLE[code]}")
+    if meaning_of(code) is Meaning.REFUSED:
+        reason = f"{doing}: {reason_of(code)}."
+        message = f"{reason} Correct the cause, then run the same job again."
+        return NotAvailableError(message, reason) if code in TOO_OLD else StorageError(message)
+    return StorageError(
+        f"{doing}: the brokers did not answer as they should ({reason_of(code)}). Check that they are well, then run "
+        f"the same job again."
+    )
