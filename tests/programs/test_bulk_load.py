@@ -380,7 +380,6 @@ def result_of(process):
     return process.returncode, json.loads(out.splitlines()[-1])
 
 
-@pytest.mark.full
 @pytest.mark.timeout(4 * PATIENCE)
 def test_ctrl_c_under_spark_submit_then_the_same_command(programs, path, tmp_path):
     command = submit(*interruptible(path, tmp_path))

@@ -59,7 +59,6 @@ def test_the_demonstration(tmp_path):
         assert sum(log.bounds(partition).end_offset for partition in range(4)) == 336_776
 
 
-@pytest.mark.full
 @pytest.mark.kafka
 def test_the_demonstration_on_kafka(tmp_path):
     said = run(tmp_path, ROOT / "jobs" / "demo_kafka.py")
