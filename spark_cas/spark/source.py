@@ -75,8 +75,11 @@ class ConditionalLogSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from spark_cas.options.parse import parse_write_stream
+        from spark_cas.options.several_topics import names_no_topic, stream_to_topics
         from spark_cas.spark.schema import check_append_mode
         from spark_cas.spark.writing.stream_write import plan_stream_write
 
         check_append_mode(complete=overwrite)
+        if names_no_topic(self.options) and "topic" in schema.fieldNames():
+            raise stream_to_topics()
         return plan_stream_write(parse_write_stream(self.options), schema)
