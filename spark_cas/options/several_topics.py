@@ -1,4 +1,4 @@
-"""The options of a load whose column `topic` names the topic of each row, because no option names one."""
+"""The options of a write whose column `topic` names the topic of each row, because no option names one."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +14,6 @@ MOST_TOPICS = 100
 _ONE_TOPIC = "Set option topic, and write the rows of each topic as a load of its own."
 _EXPECTED = "expectedoffsets"
 _OF_ONE_TOPIC = {
-    "batchId": "a micro-batch is written to one topic",
     "roundOf": "append_if_unchanged appends to one topic",
     "report": "the file contains the result of one topic",
 }
@@ -26,13 +25,22 @@ def names_no_topic(options: Mapping[str, str]) -> bool:
     return SERVERS in names and names.isdisjoint({"topic", "path", "paths"})
 
 
+def stream_to_topics() -> OptionError:
+    """Return the error for a streaming query that names no topic: only a batch shows the topics of its rows."""
+    return OptionError(
+        "the options of this stream name no topic, and only in foreachBatch can the rows name their topics. Nothing "
+        "was appended. Use writeStream.foreachBatch(append); in append(batch, batch_id), add batchId=batch_id to the "
+        "options with job, and write spark_cas.route(batch, options) with these options."
+    )
+
+
 def parsed_by_topic(
     options: Mapping[str, str], topics: Iterable[str], parse: Callable[[Mapping[str, str]], WriteRequest]
 ) -> dict[str, WriteRequest]:
     """Parse the options for each topic.
 
     Args:
-        options: The options of the load, which name no topic.
+        options: The options of the write, which name no topic.
         topics: The topics of the rows.
         parse: Parses the options of one topic.
 

@@ -76,6 +76,7 @@ class ConditionalLogSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from spark_cas.core.errors import OptionError
         from spark_cas.options.parse import parse_write_stream
+        from spark_cas.options.several_topics import names_no_topic, stream_to_topics
         from spark_cas.spark.writing.stream_write import plan_stream_write
 
         if overwrite:
@@ -84,4 +85,6 @@ class ConditionalLogSource(DataSource):
                 "with each batch. Use .outputMode('append'), which an aggregation allows with a watermark; or write "
                 "the whole result of each batch within foreachBatch."
             )
+        if names_no_topic(self.options) and "topic" in schema.fieldNames():
+            raise stream_to_topics()
         return plan_stream_write(parse_write_stream(self.options), schema)

@@ -409,7 +409,6 @@ def test_invalid_topics_are_rejected_before_a_row_is_appended(spark, topics, top
     ("option", "value", "text"),
     [
         ("atomic", "load", "atomic=load"),
-        ("batchId", "1", "option batchId needs option topic"),
         ("report", "report.json", "option report needs option topic"),
         ("roundOf", "load", "option roundOf needs option topic"),
         ("expectedOffsets", '{"0": 5}', '{"flights": {"0": 17, "3": null}}'),
@@ -420,16 +419,6 @@ def test_options_of_one_topic_are_rejected(spark, topics, option, value, text):
     assert text in refused(OptionError, lambda: route(df, options))
     assert text in refused(OptionError, lambda: save(route(df, topics.options), options))
     assert [topics.all_values(each) for each in "ab"] == [[], []]
-
-
-def test_stream_without_option_topic_is_rejected(spark, topics, tmp_path):
-    stream = spark.readStream.format("rate").load().selectExpr("'k' AS key", "'v' AS value", "'x' AS topic")
-    options = {"kafka.bootstrap.servers": topics.servers}
-    assert "a stream is written to one topic" in refused(OptionError, lambda: route(stream, options))
-    placed = stream.withColumn("partition", sf.lit(0))
-    writer = placed.writeStream.format("conditional-log").options(**options)
-    start = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start
-    assert "needs a topic" in refused(OptionError, lambda: start().awaitTermination(120))
 
 
 def test_each_batch_of_a_stream_is_a_load_in_foreach_batch(spark, topics, tmp_path):

@@ -81,12 +81,13 @@ def test_atomic_load_and_load_without_exactly_once_are_counted(spark, address, s
 
 
 @pytest.mark.kafka
-def test_each_topic_of_a_load_has_its_own_counts(spark, broker, server):
+@pytest.mark.parametrize("batch", [{}, {"batchId": 3}], ids=["load", "batch"])
+def test_each_topic_of_a_write_has_its_own_counts(spark, broker, server, batch):
     from tests.kafka.clients import create_topic
 
     topics = [create_topic(broker.bootstrap), create_topic(broker.bootstrap)]
     frame = rows(spark, 10).selectExpr("*", f"IF(value < 4, '{topics[0]}', '{topics[1]}') AS topic")
-    save(frame, {"kafka.bootstrap.servers": broker.bootstrap, "job": "both", "metrics": server.url})
+    save(frame, {"kafka.bootstrap.servers": broker.bootstrap, "job": "both", "metrics": server.url, **batch})
     found = [counts(server.text(), job="both", topic=each)["rows"] for each in topics]
     assert found == [4, 6]
 

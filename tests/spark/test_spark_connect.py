@@ -74,6 +74,10 @@ def test_rows_of_several_topics_on_connect(connect, broker):
         read = connect.read.format("conditional-log").option("kafka.bootstrap.servers", broker.bootstrap)
         found = read.option("subscribe", ",".join(topics)).load().selectExpr("topic", "INT(STRING(value)) AS id")
         assert sorted(found.collect(), key=lambda row: row.id) == [(topics[at >= 10], at) for at in range(40)]
+    later = df.selectExpr("key", "STRING(INT(value) + 100) AS value", "topic")
+    for _ in range(2):
+        save(later, {**options, "job": "stream-1", "batchId": 0})
+        assert read.option("subscribe", ",".join(topics)).load().count() == 80
     with pytest.raises(LogNotFoundError, match="topic missing: "):
         route(df.withColumn("topic", sf.lit("missing")), options)
 

@@ -99,7 +99,7 @@ def _rows(reports: Sequence[TaskReport]) -> tuple[int, int]:
     for report in reports:
         appended = {partition: count for partition, count in report.appended if count is not None}
         for result in report.results:
-            total = _rows_in(result)
+            total = rows_in(result)
             appended.setdefault(result.progress.partition, total - (result.resumed_rows or 0))
             existing += total - appended[result.progress.partition]
         rows += sum(appended.values())
@@ -107,7 +107,7 @@ def _rows(reports: Sequence[TaskReport]) -> tuple[int, int]:
     return rows, existing
 
 
-def _rows_in(result: PartitionResult) -> int:
+def rows_in(result: PartitionResult) -> int:
     """Return the rows of a load, or of a micro-batch, in a partition."""
     batch = result.progress.batch
     return result.progress.rows if batch is None else batch.rows

@@ -20,7 +20,13 @@ from spark_cas.log.load.planning import placement_on, recorded_partitioner
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import parse_route
 from spark_cas.options.request import WriteRequest
-from spark_cas.options.several_topics import MOST_TOPICS, names_no_topic, of_topic, parsed_by_topic
+from spark_cas.options.several_topics import (
+    MOST_TOPICS,
+    names_no_topic,
+    of_topic,
+    parsed_by_topic,
+    stream_to_topics,
+)
 from spark_cas.spark.jvm import java_session, jvm_of
 from spark_cas.spark.schema import EndMarkers, Mark, check_record_types, metadata_of_topics
 from spark_cas.spark.setup import collected, has_run, record_run, warn_of_idle_timeout
@@ -169,7 +175,7 @@ def _routed_to_topics(
     _make_active(df.sparkSession)
     check_record_types(df.schema)
     if df.isStreaming:
-        raise OptionError("a stream is written to one topic. Set option topic, or write it within foreachBatch.")
+        raise stream_to_topics()
     if not has_columns:
         raise OptionError(
             "without option topic, route(order_by=...) takes only names of columns of the DataFrame. Nothing was "

@@ -1,4 +1,7 @@
-"""The writer of a load to several topics: one writer for each, with its own plan, conditions and progress."""
+"""The writer of a load or a micro-batch to several topics.
+
+Each topic has a writer of its own, with its own plan, conditions and progress.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from spark_cas.core.errors import ConditionalLogError, NotRoutedError, StorageError
 from spark_cas.options.parse import parse_write
+from spark_cas.options.request import WriteRequest
 from spark_cas.options.several_topics import error_of_topics, of_topic, parsed_by_topic
 from spark_cas.spark.accelerators.quick_ack import acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
@@ -18,8 +22,9 @@ from spark_cas.spark.schema import marks_by_topic, with_mark
 from spark_cas.spark.worker import open_here
 from spark_cas.spark.writing.blind_write import BlindWriter
 from spark_cas.spark.writing.end_markers import changed_after_route
-from spark_cas.spark.writing.measured import measured_plan
+from spark_cas.spark.writing.measured import measured_plan, rows_in
 from spark_cas.spark.writing.report import TaskReport, is_rejected, rank_of
+from spark_cas.spark.writing.stream_write import BatchWriter, plan_batch_write
 from spark_cas.spark.writing.write import CheckedWrite, ConditionalLogWriter, checked_write, warn_of_missing_job
 
 
@@ -36,11 +41,7 @@ class _OtherTopicError(Exception):
 
 
 def plan_topics(options: Mapping[str, str], schema: StructType) -> "TopicsWriter":
-    """Check the write to each topic, and then pin the plan of each.
-
-    If the write to one topic is rejected, no topic has a new plan, so a corrected run of the job starts afresh. The
-    order is that of the names, so that two loads never wait for each other.
-    """
+    """Plan the write to each topic, in the order of their names, so that two loads never wait for each other."""
     marks = marks_by_topic(schema)
     if marks is None:
         raise NotRoutedError(
@@ -53,6 +54,18 @@ def plan_topics(options: Mapping[str, str], schema: StructType) -> "TopicsWriter
             f"option expectedOffsets names topic {min(requests.keys() - marks.keys())}, to which the frame was not "
             f"routed. Nothing was appended. Use spark_cas.route(df, options) with the options of this write."
         )
+    schemas = {topic: with_mark(schema, mark) for topic, mark in marks.items()}
+    is_load = all(each.batch_id is None for each in requests.values())
+    return TopicsWriter(_plan_load(requests, schemas) if is_load else _plan_batch(requests, schemas))
+
+
+def _plan_load(
+    requests: Mapping[str, WriteRequest], schemas: Mapping[str, StructType]
+) -> "dict[str, ConditionalLogWriter | BlindWriter]":
+    """Check the load of each topic, and then pin the plan of each.
+
+    If one topic is rejected, no topic has a new plan, so a corrected run of the job starts afresh.
+    """
     checked: dict[str, CheckedWrite | BlindWriter] = {}
     writers: dict[str, ConditionalLogWriter | BlindWriter] = {}
     try:
@@ -60,7 +73,7 @@ def plan_topics(options: Mapping[str, str], schema: StructType) -> "TopicsWriter
             with (
                 of_topic(topic),
                 measured_plan(each),
-                checked_write(each, with_mark(schema, marks[topic])) as (log, write),
+                checked_write(each, schemas[topic]) as (log, write),
             ):
                 checked[topic] = write
                 if isinstance(write, CheckedWrite):
@@ -77,14 +90,30 @@ def plan_topics(options: Mapping[str, str], schema: StructType) -> "TopicsWriter
                 write.release()
         raise
     warn_of_missing_job(*requests.values())
-    return TopicsWriter(writers)
+    return writers
+
+
+def _plan_batch(requests: Mapping[str, WriteRequest], schemas: Mapping[str, StructType]) -> dict[str, BatchWriter]:
+    """Plan a micro-batch in each topic, and compare it with the ledgers of all before any row is appended.
+
+    The driver does not know the query of the batch, so it compares only the number. The tasks compare the query too.
+    The entries of a topic expire if it gets no rows for long. Then those of other topics prove when the batch began.
+    """
+    writers, began_ms = {}, 0
+    for topic, each in requests.items():
+        with of_topic(topic):
+            writers[topic] = plan_batch_write(each, schemas[topic])
+    for topic, writer in writers.items():
+        with of_topic(topic), measured_plan(writer.task.request):
+            began_ms = max(began_ms, writer.earlier_batch_ms())
+    return {topic: writer.begun_after(began_ms) for topic, writer in writers.items()}
 
 
 @called_by_spark
 class TopicsWriter(DataSourceArrowWriter):
     """Appends the rows of each task to their topic."""
 
-    def __init__(self, writers: Mapping[str, ConditionalLogWriter | BlindWriter]) -> None:
+    def __init__(self, writers: Mapping[str, ConditionalLogWriter | BlindWriter | BatchWriter]) -> None:
         self._writers = dict(writers)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TopicReport:
@@ -107,7 +136,7 @@ class TopicsWriter(DataSourceArrowWriter):
             raise _with_other_topics(topic) from None
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Complete the job in each topic. If some are rejected, complete the others, and raise one error."""
+        """Complete the job or batch in each topic. If some are rejected, complete the others, and raise one error."""
         rows, errors = dict[str, int](), dict[str, ConditionalLogError]()
         for topic, writer in self._writers.items():
             reports = _reports_of(topic, messages)
@@ -145,7 +174,7 @@ def _reports_of(topic: str, messages: list[WriterCommitMessage | None]) -> list[
 
 
 def _rows_in(report: TaskReport) -> int:
-    return sum(each.progress.rows for each in report.results) + sum(each.rows for each in report.hashed)
+    return sum(rows_in(each) for each in report.results) + sum(each.rows for each in report.hashed)
 
 
 def _error_of(
@@ -155,8 +184,8 @@ def _error_of(
 
     Args:
         errors: The error of each of these topics.
-        rows: The rows of the job in each complete topic.
-        unknown: The topics in which the driver did not complete the job, because the brokers do not respond.
+        rows: The rows of the job, or of the batch, in each complete topic.
+        unknown: The topics in which the driver did not complete it, because the brokers do not respond.
     """
     error = error_of_topics(dict(sorted(errors.items(), key=lambda each: rank_of(each[1].kind))))
     remaining = f" Incomplete topics: {', '.join(unknown)}." if unknown else ""
