@@ -19,6 +19,7 @@ from spark_cas.core.errors import FormatError, RecordTooLargeError
 from spark_cas.core.outcome import Appended, LayoutChanged
 from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress
 from spark_cas.core.recorded_fields import to_json
+from spark_cas.core.records import records_of_bytes
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog
@@ -350,7 +351,7 @@ def test_driver_killed_during_a_put_does_not_block_others_for_long(spec):
         dead = TransactionalProducer(registered._spec, f"{spec.prefix}/dead")
         dead.init(SECONDS)
         dead.begin()
-        entry = compacted_map._table([(key_of(spec, "plan", "dead"), b"{}")])
+        entry = records_of_bytes([key_of(spec, "plan", "dead").encode()], [b"{}"])
         assert produce(dead, TopicPartition(spec.registry_topic, 0), entry, 0, SECONDS) is not None
         dead.close()
         claimed_after = time.monotonic()

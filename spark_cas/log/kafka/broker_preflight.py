@@ -42,13 +42,13 @@ from spark_cas.log.kafka.topic.topic_settings import (
     TopicSettings,
     broker_settings,
     describe,
+    leader_of,
     request_topics,
     topic_settings,
 )
 from spark_cas.log.kafka.topic.topics import create_registry_topic, registry_topics, require_coordinators
 from spark_cas.log.kafka.topic.weak_settings import (
     broker_findings,
-    leader_of,
     loss_findings,
     registry_findings,
     removal_findings,

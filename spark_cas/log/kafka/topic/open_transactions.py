@@ -178,8 +178,8 @@ def _is_of_epoch(described: _Description, epoch: int) -> bool:
 
     When a transaction ends, its coordinator may have increased the epoch already (KIP-890).
     """
-    ends = described.state != _ONGOING
-    return described.producer_epoch == epoch or (ends and described.producer_epoch == epoch + 1)
+    known: int = described.producer_epoch
+    return known == epoch or (described.state != _ONGOING and known == epoch + 1)
 
 
 def _places(transaction: OpenTransaction) -> Iterator[tuple[int, int, HeldPartition]]:

@@ -49,7 +49,8 @@ def replica_findings(
     leaderless = [each for each in partitions if leader_of(each) < 0]
     if leaderless:
         meaning = f"{_named(leaderless)} has no leader: it can be neither written nor read"
-        fix, details = "start the brokers that hold its replicas", {"partitions": [each.id for each in leaderless]}
+        details: dict[str, object] = {"partitions": [each.id for each in leaderless]}
+        fix = "start the brokers that hold its replicas"
         yield Finding(Problem.NO_LEADER, Severity.ERROR, subject, meaning, fix, details)
     lagging = [each for each in partitions if leader_of(each) >= 0 and len(each.isr) < len(each.replicas)]
     refused = [each for each in lagging if needed is not None and len(each.isr) < needed]
@@ -85,10 +86,8 @@ def loss_findings(description: TopicDescription, settings: TopicSettings) -> Ite
             f"min.insync.replicas of {subject} is {least} with {replicas} replicas: a record may be acknowledged "
             f"while only one broker has it. Set it to 2 or more"
         )
-        fix, details = (
-            _alter_topic(name, "min.insync.replicas=2"),
-            {"min_insync_replicas": least, "replicas": replicas},
-        )
+        details: dict[str, object] = {"min_insync_replicas": least, "replicas": replicas}
+        fix = _alter_topic(name, "min.insync.replicas=2")
         yield Finding(Problem.MIN_INSYNC_REPLICAS, Severity.WARNING, subject, meaning, fix, details)
 
 
