@@ -198,8 +198,8 @@ def test_a_table_is_not_cut_on_a_screen_of_80_columns(capsys):
         "newest",
         "chunk",
     ]
-    columns = zip(*([cell.strip() for cell in line.strip("│").split("│")] for line in lines), strict=True)
-    found = ["".join(column) for column in columns]
+    printed = zip(*([cell.strip() for cell in line.strip("│").split("│")] for line in lines), strict=True)
+    found = ["".join(column) for column in printed]
     assert found == [f"{cell:,}" if isinstance(cell, int) else cell.replace(" ", "") for cell in row]
 
 

@@ -320,22 +320,22 @@ def _difference(recorded: Mapping[_Place, str], actual: Mapping[_Place, str]) ->
     return ""
 
 
-def _places(kind: str | dict[str, Any], place: _Place = ()) -> Iterator[tuple[_Place, str]]:
+def _places(kind: Any, place: _Place = ()) -> Iterator[tuple[_Place, str]]:  # noqa: ANN401 - a value of JSON
     """Yield the place and the type of each column, at any depth, of a type in Spark's JSON format."""
-    parts: dict[str, Any] = {}
+    name, parts = str(kind), {}
     match kind:
         case {"type": "udt", "sqlType": stored}:
-            kind = stored
-    match kind:
+            yield from _places(stored, place)
+            return
         case {"type": "struct", "fields": fields}:
-            parts = {each["name"]: each["type"] for each in fields}
+            name, parts = "struct", {each["name"]: each["type"] for each in fields}
         case {"type": "array", "elementType": element}:
-            parts = {"element": element}
+            name, parts = "array", {"element": element}
         case {"type": "map", "keyType": key, "valueType": value}:
-            parts = {"key": key, "value": value}
-    yield place, str(kind["type"] if isinstance(kind, dict) else kind)
-    for name, each in parts.items():
-        yield from _places(each, (*place, name))
+            name, parts = "map", {"key": key, "value": value}
+    yield place, name
+    for part, each in parts.items():
+        yield from _places(each, (*place, part))
 
 
 def _stored(kind: str) -> str:
