@@ -1,10 +1,45 @@
-"""The errors of spark_cas, grouped by their handling (docs/errors.md).
+"""The errors of spark_cas, grouped by their handling.
 
-- RefusedError: A condition did not hold; nothing of the attempt is visible.
-- UnknownOutcomeError: Run the same job again. It checks the log first.
-- MayBeStaleError: Read again, or accept an older value.
-- InputError, also a ValueError: Nothing was appended. Correct the input or the call.
-- LogError: The log or its store cannot be used.
+::
+
+    ConditionalLogError
+    ├── RefusedError            a condition did not hold; nothing of the attempt is visible
+    │   ├── ConflictError       read the new records, then write with their end offsets
+    │   ├── TruncatedError      stop: the log lost records
+    │   ├── FencedError         stop: a newer run, or another job, has claimed the partition
+    │   ├── ProgressLostError   compare the log and the input by hand
+    │   ├── LayoutChangedError  route the rows again and write them
+    │   ├── LoadInProgressError  run the same job after the active load is complete
+    │   ├── NotLeaderError      send the request to the leader of the shard
+    │   └── VersionMismatchError  read the key, then write with its present version
+    ├── UnknownOutcomeError     run the same job again: it checks the log first
+    ├── MayBeStaleError         read again, or accept an older value
+    ├── InputError              (also a ValueError) nothing was appended; correct the input or the call
+    │   ├── OptionError
+    │   ├── SchemaError
+    │   ├── ExpectedOffsetError
+    │   ├── RecordTooLargeError
+    │   ├── NotRoutedError
+    │   ├── InputChangedError
+    │   │   └── MissingRowsError
+    │   ├── JobMismatchError
+    │   ├── CheckpointMismatchError
+    │   ├── BatchTooLargeError
+    │   ├── SparkSetupError
+    │   └── UnreadableInputError
+    └── LogError                the log or its store cannot be used
+        ├── LogNotFoundError
+        ├── LogNotSharedError
+        ├── TrimmedError
+        ├── FormatError
+        ├── StoreUnsafeError
+        ├── ChunkDamagedError
+        ├── UnreadableRecordError
+        └── StorageError
+            ├── AccessDeniedError
+            ├── NotStoredError
+            ├── TransactionEndedError
+            └── UndecidedError
 
 Spark passes only the text of an error to the user. Each text is therefore one line ``[KIND] message {fields}``, and
 `error_from_text` returns the error. The fields are JSON without spaces, and are missing if there are none. A value

@@ -48,7 +48,8 @@ def from_fields(kind: type[_Value], fields: object) -> _Value:
     It supports int, str, bool, None, optional values, tuples and dataclasses of these. A bool is not an int. A field
     that is missing gets its default.
     """
-    value: _Value = _reader_of(kind)(fields)
+    hint: Any = kind
+    value: _Value = _reader_of(hint)(fields)
     return value
 
 
@@ -65,8 +66,9 @@ def _reader_of(hint: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - any annotat
         elements = [_reader_of(each) for each in arguments]
         return lambda value: tuple(read(each) for read, each in zip(elements, _typed(value, list), strict=True))
     if is_dataclass(hint):
-        fields = {name: _reader_of(each) for name, each in get_type_hints(hint).items()}
-        return lambda value: hint(**{name: fields[name](each) for name, each in _typed(value, dict).items()})
+        kind: Any = hint
+        fields = {name: _reader_of(each) for name, each in get_type_hints(kind).items()}
+        return lambda value: kind(**{name: fields[name](each) for name, each in _typed(value, dict).items()})
     return lambda value: _typed(value, hint)
 
 

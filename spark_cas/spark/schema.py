@@ -39,9 +39,10 @@ _TYPES = {
 }
 
 
-def _columns(text: str) -> StructType:
-    """Return the columns in a text of names and types. Spark's own parser needs a session."""
-    return StructType([StructField(name, _TYPES[kind]) for name, kind in (each.split() for each in text.split(", "))])
+def _columns(*texts: str) -> StructType:
+    """Return the columns in texts of names and types. Spark's own parser needs a session."""
+    columns = [each.split() for text in texts for each in text.split(", ")]
+    return StructType([StructField(name, _TYPES[kind]) for name, kind in columns])
 
 
 RECORDS = _columns(
@@ -58,9 +59,9 @@ OFFSETS = _columns(
 
 PROGRESS = _columns(
     "job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint, chunks bigint, "
-    "complete boolean, digest string, committed_at timestamp, round_of string, resumed_rows bigint, attempts bigint, "
-    "resolved bigint, aborted_rows bigint, timestamp timestamp, has_offset boolean, has_timestamp boolean, "
-    "start_offset bigint, guarantee string"
+    "complete boolean, digest string, committed_at timestamp, round_of string",
+    "resumed_rows bigint, attempts bigint, resolved bigint, aborted_rows bigint, timestamp timestamp, "
+    "has_offset boolean, has_timestamp boolean, start_offset bigint, guarantee string",
 )
 
 NULLABLE = frozenset({"key", "value", "headers", "timestamp"})
