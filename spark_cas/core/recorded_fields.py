@@ -8,12 +8,9 @@ from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from spark_cas.core.errors import FormatError
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 INVALID_FIELDS = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 """The errors of parsing JSON and building a dataclass from it, if the text is not in the expected format."""
@@ -21,7 +18,7 @@ INVALID_FIELDS = (AttributeError, KeyError, OverflowError, RecursionError, TypeE
 _Value = TypeVar("_Value")
 
 
-def to_json(value: "DataclassInstance") -> str:
+def to_json(value: Any) -> str:  # noqa: ANN401 - a dataclass
     """Return a value as one line of JSON, for the registry and the ledger."""
     return json.dumps(asdict(value), sort_keys=True, separators=(",", ":"))
 
