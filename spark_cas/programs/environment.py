@@ -47,11 +47,13 @@ def environment_findings(accelerated: Mapping[str, bool]) -> Iterator[Finding]:
         )
     for name, used in accelerated.items():
         if not used:
+            client = "pip install --only-binary :all: 'confluent-kafka==2.16.*'"
             yield Finding(
                 Problem.ACCELERATOR_UNUSED,
                 Severity.INFO,
                 f"accelerator {name}",
                 f"this process cannot use the accelerator {name}. Writes take longer, and are correct",
+                "run on Linux" if name == "quick_ack" else client,
             )
 
 

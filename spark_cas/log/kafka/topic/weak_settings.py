@@ -106,6 +106,7 @@ def removal_findings(name: str, settings: TopicSettings) -> Iterator[Finding]:
             subject,
             "the topic is compacted: rows need a key, older values of a key vanish, and an expected offset must be "
             "the end itself once the claim is older than delete.retention.ms",
+            f"to keep all records: {_alter_topic(name, 'cleanup.policy=delete,retention.ms=-1')}",
         )
     if settings.deleted and settings.retention_ms >= 0:
         yield Finding(
