@@ -16,7 +16,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.error_text import plain_error
-from spark_cas.log.kafka.client.rights import on_topic, to_claim
+from spark_cas.log.kafka.client.rights import Right, on_topic, to_claim
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import describe
 
@@ -29,12 +29,9 @@ def fence(spec: KafkaSpec, ids: Iterable[str]) -> None:
     Raises:
         StorageError.
     """
-    try:
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            for used in [threads.submit(_take_over, spec, each) for each in ids]:
-                used.result()
-    except KafkaException as error:
-        raise plain_error(error, "claiming a partition", *to_claim(spec)) from None
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        for used in [threads.submit(_take_over, spec, each) for each in ids]:
+            used.result()
 
 
 def add_partitions(admin: Admin, topic: str, partitions: int, *, trying: bool = False) -> None:
@@ -64,5 +61,9 @@ def _take_over(spec: KafkaSpec, transactional_id: str) -> None:
     producer = TransactionalProducer(spec, transactional_id)
     try:
         producer.init(spec.open_transaction_wait_ms / 1000)
+    except KafkaException as error:
+        own = transactional_id.startswith(f"{spec.prefix}/")
+        rights = to_claim(spec) if own else (Right("Write", "transactional-id", transactional_id),)
+        raise plain_error(error, "fencing a transactional id", *rights) from None
     finally:
         producer.close()

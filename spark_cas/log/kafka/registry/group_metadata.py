@@ -100,9 +100,11 @@ class GroupMetadata:
             try:
                 self._erase(ats)
             except KafkaException as error:
+                self._require_right(doing)
                 code = error.args[0].code()
                 if not passes(code, reached=True) or not wait.again(reason_of(code)):
-                    raise plain_error(error, doing, *self._rights) from None
+                    rights = (on_groups("Read", self._members.spec.prefix), on_topic("Read", ats[0].topic))
+                    raise plain_error(error, doing, *rights) from None
             else:
                 return
 
@@ -118,6 +120,7 @@ class GroupMetadata:
         message = self._consumer.poll(0)
         error = None if message is None else message.error()
         if error is not None and error.code() in NOT_PERMITTED:
+            self._members.drop(self._group)  # a client reports it once
             raise plain_error(KafkaException(error), doing, *self._rights)
 
     def _committed(self, ats: Sequence[TopicPartition], timeout_seconds: float) -> list[TopicPartition]:
