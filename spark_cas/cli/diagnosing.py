@@ -59,7 +59,7 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
         report = {"log": spec.topic, "status": status[code], "environment": environment}
         print(json_line(report | {"findings": [asdict(each) for each in findings]}))
     else:
-        _print(spec.topic, findings)
+        _print(spec.topic, accelerated, findings)
     return code
 
 
@@ -119,15 +119,15 @@ def _with_address(finding: Finding, arguments: argparse.Namespace) -> Finding:
     return replace(finding, fix=" ".join(words))
 
 
-def _print(topic: str, findings: Sequence[Finding]) -> None:
+def _print(topic: str, accelerated: Mapping[str, bool], findings: Sequence[Finding]) -> None:
     console = Console()
     known = ", ".join(f"{name} {version}" for name, version in versions().items() if version is not None)
     print_line(console, f"{topic}: {known}")
+    print_line(console, f"accelerators: {', '.join(name for name, used in accelerated.items() if used) or 'none'}")
     for each in findings:
         print_line(console, f"{each.severity} {each.problem} {each.subject}", _STYLES[each.severity])
         print_line(console, f"    {each.meaning}")
-        if each.fix:
-            print_line(console, f"    fix: {each.fix}")
+        print_line(console, f"    fix: {each.fix}")
     severities = [each.severity for each in findings]
     counts = ", ".join(f"{severities.count(each)} {each}" for each in reversed([*Severity]))
     print_line(console, counts if findings else "no problem found")
@@ -160,11 +160,13 @@ def environment_findings(accelerated: Mapping[str, bool]) -> Iterator[Finding]:
         )
     for name, used in accelerated.items():
         if not used:
+            client = "pip install --only-binary :all: 'confluent-kafka==2.16.*'"
             yield Finding(
                 Problem.ACCELERATOR_UNUSED,
                 Severity.INFO,
                 f"accelerator {name}",
                 f"this process cannot use the accelerator {name}. Writes take longer, and are correct",
+                "run on Linux" if name == "quick_ack" else client,
             )
 
 

@@ -56,7 +56,7 @@ class Finding:
     """The place, such as ``topic flights`` or ``job load-1``."""
     meaning: str
     """The problem and its consequence."""
-    fix: str = ""
-    """The command or the change that fixes it, with ``LOG`` for the address of the log; empty if none is needed."""
+    fix: str
+    """The command or the change that fixes it, with ``LOG`` for the address of the log."""
     details: dict[str, object] = field(default_factory=dict)
     """Values for programs, such as a producer id. Times are in milliseconds since 1970."""

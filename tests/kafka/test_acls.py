@@ -3,7 +3,6 @@
 import re
 import time
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import NewTopic
@@ -21,9 +20,11 @@ from spark_cas.log.load.planning import pin_plan
 from spark_cas.programs.errors import ExitCode
 from tests.contract.whole import run_whole
 from tests.kafka.clients import SECONDS, admin_of, append, create_topic
+from tests.kafka.documented_rights import KAFKA, READ, documented, tasks
 from tests.kafka.secured import sasl
+from tests.pages import ROOT
 from tests.support.loads import TEN, run_job
-from tests.support.planted_problems import END
+from tests.support.planted_problems import END, unfinished_job
 from tests.support.programs import run_cli
 from tests.support.writing import JobWriter
 
@@ -31,7 +32,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
 WITHIN = 15
 MOST_JOBS = 10
-DOCS = Path(__file__).parents[2] / "docs" / "kafka.md"
+WITH_EXPANSIONS = "view `offsets`"
 
 
 def least(topic: str, prefix: str) -> dict[str, Right]:
@@ -201,17 +202,24 @@ def test_reader_of_atomic_loads_needs_describe_on_the_ledgers(secured, spec):
     assert f"on groups that begin with {spec.prefix}/." in str(refused.value)
 
 
-def to_operate(topic: str, prefix: str) -> dict[str, list[Right]]:
-    """Return the ACLs that docs/kafka.md lists for each command. A load lock needs no Write on the registry."""
-    rights = least(topic, prefix)
-    state = [rights["topic read"], rights["registry read"], rights["layouts read"]]
-    return {
-        "describe": [*state, on_groups("Describe", prefix)],
-        "jobs": [*state, on_groups("Describe", prefix)],
-        "abort locked": [*state, rights["groups"], rights["ids"]],
-        "abort whole": [*state, rights["groups"], rights["ids"], rights["registry write"]],
-        "trim --partition 0 --before 1": [on_topic("Delete", topic)],
-    }
+COMMANDS = {
+    "offsets": READ,
+    "describe": "`spark-cas describe`",
+    "jobs": "`spark-cas describe`",
+    "progress": "`spark-cas describe`",
+    "abort locked": "`spark-cas abort`",
+    "abort whole": "`spark-cas abort`",
+    "forget complete --force": "`forget`",
+    "expand --partitions 2": "`spark-cas expand`",
+    "trim --partition 0 --before 1": "trim the topic",
+}
+"""Commands, each with its task in docs/kafka.md."""
+
+
+def to_run(command: str, topic: str, prefix: str) -> list[Right]:
+    """Return the ACLs that docs/kafka.md lists for a command. A load lock needs no Write on the registry."""
+    rights = documented(KAFKA, COMMANDS[command], topic, prefix)
+    return [each for each in rights if command != "abort locked" or each != on_topic("Write", f"{prefix}.registry")]
 
 
 def leave_load(log: KafkaLog, job: str) -> None:
@@ -222,11 +230,11 @@ def leave_load(log: KafkaLog, job: str) -> None:
         assert log.put_load_locks(log.load_locks().with_lock(lock))
 
 
-@pytest.mark.parametrize("command", to_operate("t", "p"))
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_documented_rights_of_a_command_are_necessary_and_sufficient(secured, spec, command):
     login = [text for name, value in sasl().items() for text in ("--log-option", f"kafka.{name}={value}")]
     brokers = ["--bootstrap-servers", secured.sasl, "--topic", spec.topic, "--log-option", f"idPrefix={spec.prefix}"]
-    rights = to_operate(spec.topic, spec.prefix)[command]
+    rights = to_run(command, spec.topic, spec.prefix)
     name, *arguments = command.split()
 
     def run(allowed):
@@ -238,12 +246,17 @@ def test_the_documented_rights_of_a_command_are_necessary_and_sufficient(secured
     with ExitStack() as stack:
         log = stack.enter_context(KafkaLog(KafkaSpec(secured.open, spec.topic, spec.prefix)))
         run_job(log, "complete", TEN)
-        for right in rights:
+        if name == "progress":
+            unfinished_job(log)  # the registry has the progress of a complete job
+        for right in reversed(rights):  # an expansion that has begun needs Write on the layouts only at its end
             denied = run(each for each in rights if each != right)
             assert (denied.code, right.name in denied.err) == (ExitCode.ACCESS_DENIED, True), (right, denied)
+            assert (log.jobs()[0], log.layout().partitions) == ("complete", 1)
         assert run(rights).code == 0
         assert log.load_locks().held == ()
         assert log.bounds(0).start_offset == (name == "trim")
+        assert ("complete" in log.jobs()) is (name != "forget")
+        assert log.layout().partitions == 1 + (name == "expand")
 
 
 def test_a_reader_that_trims_needs_delete(secured, spec):
@@ -277,11 +290,25 @@ def test_forbidden_registry_is_not_treated_as_missing(secured, spec):
     assert isinstance(refused.value, StorageError)
 
 
-def test_the_page_for_operators_lists_the_rights():
-    commands = re.findall(r"^\$acls (.+)$", DOCS.read_text(), re.MULTILINE)
-    granted = {
+def test_the_page_for_operators_lists_exactly_the_rights_of_a_load():
+    commands = re.findall(r"^\$acls (.+)$", (ROOT / KAFKA).read_text(), re.MULTILINE)
+    granted = [
         f"--operation {operation} {place.strip()}"
         for place, operations in (command.split(" --operation ", 1) for command in commands)
         for operation in operations.split(" --operation ")
+    ]
+    rights = [*least("flights", DEFAULT_PREFIX).values(), seeing("flights")]
+    assert sorted(granted) == sorted(right.options for right in rights)
+
+
+def test_the_table_for_operators_lists_exactly_the_rights_of_the_tests():
+    """The test of the commands and those of added partitions take their rights from the table."""
+    others = {
+        "write with": [on_topic("Write", "t"), Right("IdempotentWrite", "cluster", "kafka-cluster")],
+        READ: [on_topic("Read", "t")],
+        "create the topic": [on_topic("Create", "t"), on_topic("Describe", "t")],
+        "write exactly once": [],
     }
-    assert {right.options for right in (*least("flights", DEFAULT_PREFIX).values(), seeing("flights"))} <= granted
+    assert {task: documented(KAFKA, task, "t", "p") for task in others} == others
+    tested = {*others, *COMMANDS.values(), WITH_EXPANSIONS} - {READ}
+    assert [task for task in tasks(KAFKA) if not any(each in task for each in tested)] == [READ]

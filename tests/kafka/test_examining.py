@@ -24,15 +24,18 @@ from spark_cas.log import clock
 from spark_cas.log.doctor.examining import transaction_finding
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.accelerators import librdkafka
-from spark_cas.log.kafka.client.client_errors import Right, on_topic
+from spark_cas.log.kafka.client.client_errors import Right, on_ids, on_topic
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.weak_settings import replica_findings
+from spark_cas.programs.errors import ExitCode
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic
+from tests.kafka.documented_rights import DOCTOR, FOREIGN, documented
 from tests.kafka.open_transactions import Place, exact, hang, open_transaction, place_on
 from tests.kafka.secured import PASSWORD, USER, sasl, secured_broker
 from tests.pages import blocks
 from tests.support.loads import TEN, run_job
 from tests.support.planted_problems import (
+    idle_stream,
     lock_of_ended_process,
     only,
     report_on,
@@ -117,7 +120,7 @@ def test_weak_setting_of_a_topic_is_found_alone(cluster, config, problem, severi
     assert [*report.problems] == [problem]
     finding = only(report.problems[problem])
     assert (finding["severity"], finding["subject"]) == (severity, f"topic {place.spec.topic}")
-    assert problem == "COMPACTION" or place.spec.topic in finding["fix"]
+    assert place.spec.topic in finding["fix"]
 
 
 @pytest.fixture
@@ -141,13 +144,18 @@ def shell(tmp_path, monkeypatch):
 
 
 def test_printed_command_of_kafka_changes_the_setting(secured, shell, tmp_path):
-    topic = create_topic(secured.open, retention_ms="172800000")
+    topic = create_topic(secured.open, cleanup_policy="compact,delete", retention_ms="172800000")
     secured.allow([*to_report(topic), Right("AlterConfigs", "topic", topic)])
     arguments = ["--bootstrap-servers", secured.sasl, "--topic", topic, "--log-option", f"idPrefix={topic}"]
     arguments += options_of(sasl())
     (tmp_path / "client.properties").write_text("".join(f"{name}={value}\n" for name, value in sasl().items()))
-    shell(only(report_on(*arguments).problems["RETENTION"])["fix"])
-    wait_until(lambda: "RETENTION" not in report_on(*arguments).problems, SECONDS, lambda: "RETENTION stays")
+
+    def fix(problem):
+        shell(only(report_on(*arguments).problems[problem])["fix"].removeprefix("to keep all records: "))
+        wait_until(lambda: problem not in report_on(*arguments).problems, SECONDS, lambda: f"{problem} stays")
+
+    fix("RETENTION")
+    fix("COMPACTION")
 
 
 def test_printed_command_of_kafka_adds_replicas(cluster, shell):
@@ -185,6 +193,7 @@ def test_registry_that_expires_is_found(cluster):
         (unfinished_expansion, 0, "UNFINISHED_EXPANSION"),
         (unfinished_job, 2, "UNFINISHED_JOB"),
         (unfinished_job, 13, "LEDGER_EXPIRES"),
+        (idle_stream, 13, "LEDGER_EXPIRES"),
     ],
 )
 def test_problem_of_a_job_is_found(place, later, plant, hours, problem):
@@ -194,7 +203,11 @@ def test_problem_of_a_job_is_found(place, later, plant, hours, problem):
     later(hours * HOUR_MS)
     report = place.report()
     assert {*report.problems} == {*OF_BROKER, problem} | OF_ONE_BROKER
-    assert only(report.problems[problem])["severity"] == ("error" if plant is unfinished_expansion else "warning")
+    finding = only(report.problems[problem])
+    assert finding["severity"] == ("error" if plant is unfinished_expansion else "warning")
+    if problem == "LEDGER_EXPIRES":
+        assert "stream" in finding["fix"] or plant is not idle_stream
+        assert 10 * HOUR_MS < finding["details"]["left_ms"] <= 11 * HOUR_MS
 
 
 def test_undecided_load_is_found(place):
@@ -309,14 +322,13 @@ def options_of(settings):
     return [text for name, value in settings.items() for text in ("--log-option", f"kafka.{name}={value}")]
 
 
+CLUSTER_CONFIGS = Right("DescribeConfigs", "cluster", "kafka-cluster")
+
+
 def to_report(topic):
-    """Return the rights that docs/doctor.md names for a report."""
-    return [
-        *(on_topic("Read", name) for name in (topic, f"{topic}.registry", f"{topic}.layouts")),
-        Right("Describe", "group", f"{topic}/", prefixed=True),
-        Right("Describe", "transactional-id", "*"),
-        *(on_topic("DescribeConfigs", name) for name in (topic, f"{topic}.registry", f"{topic}.layouts")),
-    ]
+    """Return the rights that docs/doctor.md names for a report, except those to settings of the whole cluster."""
+    rights = documented(DOCTOR, "report", topic, topic)
+    return [each for each in rights if each.kind != "cluster" and not each.name.startswith("__")]
 
 
 def test_transactions_are_listed_over_tls_and_with_sasl(secured):
@@ -378,23 +390,82 @@ def test_transactions_are_listed_with_scram_and_with_a_client_certificate(conf, 
             producer.commit_transaction(SECONDS)
 
 
-def test_rights_of_an_abort_are_necessary_and_sufficient(secured, watch):
+def test_rights_to_abort_a_hanging_transaction_are_necessary_and_sufficient(secured, watch):
     topic = create_topic(secured.open)
     place = Place(KafkaSpec(secured.sasl, topic, topic))
     login = options_of(sasl())
     hang(KafkaSpec(secured.open, topic))
     [transaction] = Place(KafkaSpec(secured.open, topic, topic)).transactions()
     rights = [
-        Right("DescribeConfigs", "cluster", "kafka-cluster"),
+        CLUSTER_CONFIGS,
         on_topic("Describe", "__transaction_state"),
         Right("Alter", "cluster", "kafka-cluster"),
     ]
+    of_listed = Right("Write", "transactional-id", FOREIGN)
+    assert {*documented(DOCTOR, "abort", topic, topic)} == {*rights, of_listed}
     for count, code in ((0, 2), (1, 2), (2, 1)):
         secured.allow([*to_report(topic), *rights[:count]])
         denied = place.abort(*exact(transaction), "--yes", *login)
         assert (denied.code, rights[count].operation in denied.err) == (code, True)
     secured.allow([*to_report(topic), *rights])
     assert place.abort(*exact(transaction), "--yes", *login).code == 0
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_abort_of_a_listed_transaction_needs_write_on_its_id(secured, own):
+    topic = create_topic(secured.open)
+    place = Place(KafkaSpec(secured.sasl, topic, topic))
+    name = place.spec.id_of_partition(0, "job") if own else f"other-{topic}"
+    right = on_ids("Write", topic) if own else Right("Write", "transactional-id", name)
+    with open_transaction(KafkaSpec(secured.open, topic), name) as producer:
+        [transaction] = Place(KafkaSpec(secured.open, topic, topic)).transactions()
+        command = [*exact(transaction), "--yes", *options_of(sasl())]
+        secured.allow(to_report(topic))
+        denied = place.abort(*command)
+        assert (denied.code, f"lacks an ACL: {right}." in denied.err) == (ExitCode.ACCESS_DENIED, True), denied
+        secured.allow([*to_report(topic), right])
+        assert place.abort(*command).code == 0
+        with pytest.raises(KafkaException):
+            producer.commit_transaction(SECONDS)
+
+
+def test_each_missing_right_of_a_report_gives_its_finding(secured):
+    """Without Read on the topic, which includes Describe, there is no report."""
+    topic = create_topic(secured.open)
+    with KafkaLog(KafkaSpec(secured.open, topic, topic)) as log:
+        unfinished_job(log)
+    brokers = ["--bootstrap-servers", secured.sasl, "--topic", topic, "--log-option", f"idPrefix={topic}"]
+    brokers += options_of(sasl())
+    rights = documented(DOCTOR, "report", topic, topic)
+    with open_transaction(KafkaSpec(secured.open, topic), f"other-{topic}") as producer:
+
+        def added(missing):
+            """Return the findings that there are only without a right."""
+            secured.allow(each for each in rights if each != missing)
+            found = [each for group in report_on(*brokers).problems.values() for each in group]
+            return [each for each in found if (each["problem"], each["subject"]) not in usual]
+
+        usual: set[tuple[str, str]] = set()
+        usual = {(each["problem"], each["subject"]) for each in added(None)}
+        problems = {problem for problem, _ in usual}
+        assert problems & {"OPEN_TRANSACTION", "SETTINGS_UNREADABLE", "UNREADABLE"} == {"OPEN_TRANSACTION"}
+        for right in rights:
+            if right == on_topic("Read", topic):
+                secured.allow(each for each in rights if each != right)
+                denied = run_cli("doctor", *brokers)
+                assert (denied.code, topic in denied.err) == (ExitCode.ACCESS_DENIED, True)
+            elif right.kind == "transactional-id":
+                assert [each["problem"] for each in added(right)] == ["HANGING_TRANSACTION"]
+            elif right.operation == "DescribeConfigs":
+                found = added(right)
+                assert {each["problem"] for each in found} == {"SETTINGS_UNREADABLE"}
+                assert all(right.operation in each["fix"] for each in found)
+            else:
+                found = added(right)
+                assert found
+                assert {each["problem"] for each in found} <= {"SETTINGS_UNREADABLE", "UNREADABLE"}
+                assert [each for each in found if right.name not in f"{each['meaning']} {each['fix']}"] == [], right
+        producer.commit_transaction(SECONDS)
 
 
 def test_missing_right_to_list_transactions_is_a_warning(secured):

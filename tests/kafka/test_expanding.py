@@ -22,10 +22,11 @@ from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.schema import OFFSETS, RECORDS
 from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
+from tests.kafka.documented_rights import KAFKA, documented
 from tests.kafka.faulted import spec_of
 from tests.kafka.readers import open_transaction, wait_for
 from tests.kafka.stopped import stopped_at, undecided
-from tests.kafka.test_acls import least, refused_soon, spec
+from tests.kafka.test_acls import WITH_EXPANSIONS, least, refused_soon, spec
 from tests.support.programs import run_cli
 from tests.support.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 
@@ -172,7 +173,7 @@ def test_expansion_of_a_compacted_topic_warns_of_deleted_keys(broker, policy, to
     assert ("a bootstrap returns the old value" in ended.err) is told
 
 
-def test_an_expansion_names_the_right_that_is_missing(secured, spec):
+def test_expansion_names_a_missing_right_before_it_begins(secured, spec):
     rights = [*least(spec.topic, spec.prefix).values()]
     secured.allow(rights)
     with KafkaLog(spec) as log, refused_soon() as refused:
@@ -188,11 +189,16 @@ def test_an_expansion_names_the_right_that_is_missing(secured, spec):
     # A stream with the ACL for the topic alone continues without the expansions. Other readers fail.
     secured.allow([on_topic("Read", spec.topic)])
     selection = Selection(spec, (spec.topic,))
+    view = ViewReader(ReadRequest(selection, ReadRange(), Splitting(), "offsets"), OFFSETS)
     with refused_soon() as refused:
-        ViewReader(ReadRequest(selection, ReadRange(), Splitting(), "offsets"), OFFSETS).partitions()
+        view.partitions()
     assert f"lacks an ACL: {on_topic('Read', spec.layouts_topic)} or " in str(refused.value)
     with SelectedLogs(selection) as logs:
         begun = logs.in_layouts(logs.read(waiting=False), {})[spec.topic]
         assert (begun.expansions, [*begun.bounds]) == ((), [0, 1])
     with KafkaLog(spec) as log:
         assert log.layouts(1).expansions == expansions == (Expansion(2, 2, (log.bounds(0).end_offset,)),)
+    secured.allow(documented(KAFKA, WITH_EXPANSIONS, spec.topic, spec.prefix)[:3])
+    assert view.partitions()
+    with KafkaLog(spec) as log:
+        assert log.layouts().expansions == expansions

@@ -20,6 +20,7 @@ from spark_cas.log.kafka.settings.tls import (
     with_stores,
 )
 from spark_cas.log.kafka.settings.translate import librdkafka_settings
+from tests.pages import ROOT
 
 PASSWORD = "canary-1"
 OTHER = "canary-2"
@@ -259,6 +260,7 @@ def test_the_commands_in_the_refusals_do_convert(stores, tmp_path):
     keytool(f"{trusted} -storetype JKS -keystore truststore.jks -storepass {PASSWORD}", tmp_path)
     jks, trust = str(tmp_path / "client.jks"), str(tmp_path / "truststore.jks")
     assert CONVERT_KEY_STORE in unusable(tls(keystore_location=jks, keystore_password=PASSWORD))
+    assert CONVERT_KEY_STORE in (ROOT / "docs/authentication.md").read_text()
     assert CONVERT_TRUST_STORE in unusable(tls(truststore_location=trust, truststore_password=PASSWORD))
     run(f"{CONVERT_KEY_STORE} -srcstorepass {PASSWORD} -deststorepass {PASSWORD}", tmp_path)
     run(CONVERT_TRUST_STORE.replace(" >", f" -storepass {PASSWORD} >"), tmp_path)

@@ -66,7 +66,10 @@ def test_healthy_log_has_no_finding(place):
     assert (report.code, report.status, report.problems) == (0, "ok", {})
     assert report.environment["versions"]["spark-cas"]
     assert report.environment["accelerators"] == {"quick_ack": hasattr(socket, "TCP_QUICKACK")}
-    assert "no problem found" in run_cli("doctor", *arguments).out
+    shown = run_cli("doctor", *arguments).out
+    assert "no problem found" in shown
+    used = [name for name, is_used in report.environment["accelerators"].items() if is_used]
+    assert f"accelerators: {', '.join(used) or 'none'}" in shown.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -201,6 +204,10 @@ def test_log_without_probe_object_is_not_probed(tmp_path):
     report = report_on(str(address))
     assert (report.code, [*report.problems]) == (0, ["STORE_UNPROBED"])
     assert not (address / paths.PROBE).exists()
+    assert str(address) in only(report.problems["STORE_UNPROBED"])["fix"]
+    with open_log(str(address)) as log:
+        log.preflight()
+    assert report_on(str(address)).problems == {}
 
 
 def test_missing_log_is_an_error(tmp_path):

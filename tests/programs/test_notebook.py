@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import nbformat
@@ -72,6 +73,21 @@ def test_all_notebooks_begin_with_the_same_cells():
     assert '"spark.sql.connect.serverStacktrace.enabled", "false"' in setup
     installed = install.partition("%pip install ")[2].splitlines()[0].split()
     assert installed == ["--quiet", '"{PACKAGE}"', "matplotlib"], "a path, because the index has no such package"
+
+
+def test_first_cell_installs_the_clone_that_has_the_notebook(tmp_path, monkeypatch):
+    install = code_of(nbformat.read(NOTEBOOKS[0], as_version=4))[0].source
+    code = install.replace('%pip install --quiet "{PACKAGE}" matplotlib', "installed.append(PACKAGE)")
+    installed: list[str] = []
+    monkeypatch.chdir(ROOT / "notebooks")
+    exec(code, {"installed": installed})  # noqa: S102
+    assert installed == [], "it is installed here"
+    monkeypatch.setattr(metadata, "distributions", lambda **_: iter(()))
+    exec(code, {"installed": installed})  # noqa: S102
+    assert installed == [str(ROOT)]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="PACKAGE"):
+        exec(code, {"installed": installed})  # noqa: S102
 
 
 def test_first_cells_reject_a_folder_of_the_driver_on_databricks(monkeypatch):

@@ -7,6 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_cas import open_log
+from spark_cas.programs.bulk_load import main
+from tests.pages import commands
 from tests.programs.loading import all_records
 from tests.support.programs import run_cli
 from tests.support.schema_registry import registry_double
@@ -106,3 +108,18 @@ def test_json_documents_are_loaded_as_avro(load, double, path, tmp_path):
 def test_arguments_that_contradict_each_other_are_rejected(arguments):
     ended = run_cli("load", "--input", "flights.parquet", "--log", "log", *arguments)
     assert (ended.code, ended.out) == (2, "")
+
+
+def test_commands_of_the_page_run(load, double, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"tailnum": ["N0", "N1"]}), "flights.parquet")
+    double.register("flights-value", FLIGHT | {"fields": [{"name": "tailnum", "type": "string"}]})
+    own = {"/data/": f"{tmp_path}/", "http://localhost:8081": double.url, "flights-value@1": "flights-value@2"}
+    [loading, reading] = commands("docs/schema-registry.md")
+    for address, used in own.items():
+        loading, reading = ([each.replace(address, used) for each in line] for line in (loading, reading))
+    assert loading[:2] == ["spark-cas", "load"]
+    assert main(loading[2:], "load", load.start) == 0
+    assert reading[0] == "spark-cas"
+    ended = run_cli(*reading[1:])
+    assert sorted(json.loads(line)["value"]["tailnum"] for line in ended.out.splitlines()) == ["N0", "N1"]

@@ -5,14 +5,16 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from spark_cas.log.kafka.client.client_errors import Right
+from spark_cas.programs.bulk_load import main
 from tests.kafka.clients import SECONDS, create_topic
-from tests.kafka.secured import PASSWORD, USER, sasl, secured_broker
+from tests.kafka.secured import PASSWORD, USER, WRONG, sasl, secured_broker
 from tools.ports import held_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -20,7 +22,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
 ROOT = Path(__file__).parents[2]
 KEY = base64.b64encode(b"canary-account-key-0123456789").decode()
 PEM = "-----BEGIN PRIVATE KEY----- canary-ssl-key -----END PRIVATE KEY-----"
-CANARIES = [PASSWORD, KEY, "canary-ssl-key", "canary-sas", "canary-key-password"]
+CANARIES = [PASSWORD, WRONG, KEY, "canary-ssl-key", "canary-sas", "canary-key-password"]
+AZURE = "az://container/log"
 
 
 def rights(topic):
@@ -30,6 +33,17 @@ def rights(topic):
     ]
     group = Right("Read", "group", topic, prefixed=True)
     return [*topics, group, Right("Write", "transactional-id", topic, prefixed=True)]
+
+
+def on_azure(port):
+    """Return the options of a container on a port of this machine."""
+    return {
+        "store.azure_storage_account_name": "account",
+        "store.azure_storage_account_key": KEY,
+        "store.azure_storage_endpoint": f"http://127.0.0.1:{port}",
+        "store.allow_http": "true",
+        "store.retry_timeout": "1000ms",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -50,16 +64,8 @@ def application(conf, tmp_path_factory):
             "kafka.ssl.keystore.certificate.chain": "canary-ssl-key",
             "kafka.ssl.keystore.key": PEM,
             "kafka.ssl.key.password": "canary-key-password",
-            "retryTimeout": "5s",
         }
-        azure = {
-            "path": "az://container/log",
-            "store.azure_storage_account_name": "account",
-            "store.azure_storage_account_key": KEY,
-            "store.azure_storage_endpoint": f"http://127.0.0.1:{closed}",
-            "store.allow_http": "true",
-            "retryTimeout": "5s",
-        }
+        azure = {"path": AZURE, **on_azure(closed)}
         sas = azure | {"store.azure_storage_sas_key": "sv=1&sig=canary-sas"}
         command = [sys.executable, str(Path(__file__).with_name("canary_driver.py"))]
         ended = subprocess.run(
@@ -112,3 +118,41 @@ def test_ledger_and_registry_have_no_secret(application):
     assert b'"log_id"' in records
     assert shown(records.decode(errors="replace")) == []
     assert USER not in records.decode(errors="replace")
+
+
+def test_reports_metrics_and_lineage_of_loads_have_no_secret(spark, conf, tmp_path, monkeypatch, capsys):
+    """Of a load, its rerun, and loads that fail because of a login, of an option and of a store."""
+    events, metrics, config = (tmp_path / name for name in ("events.json", "metrics.prom", "openlineage.yml"))
+    config.write_text(f"transport:\n  type: file\n  log_file_path: {events}\n  append: true\n")
+    monkeypatch.setenv("OPENLINEAGE_CONFIG", str(config))
+    (tmp_path / "rows.txt").write_text("one\ntwo\n")
+    with secured_broker(conf, tmp_path) as secured, held_ports(1) as [closed]:
+        topic = create_topic(secured.open)
+        secured.allow(rights(topic))
+        address = ["--bootstrap-servers", secured.sasl, "--topic", topic]
+        logins = (
+            {f"kafka.{name}": value for name, value in sasl(password=each).items()} for each in (PASSWORD, WRONG)
+        )
+        right, wrong = ({**login, "idPrefix": topic} for login in logins)
+        key = {"kafka.ssl.key.password": "canary-key-password", "kafka.ssl.keystore.key": PEM}
+        loads = [
+            (address, right, 0),
+            (address, right, 0),
+            (address, wrong, 1),
+            (address, right | key, 2),
+            (["--log", AZURE, "--partitions", "1"], on_azure(closed), 1),
+        ]
+        for (number, (log, options, code)), kind in product(enumerate(loads), ("json", "html")):
+            report = tmp_path / f"{number}.{kind}"
+            command = ["--input", str(tmp_path / "rows.txt"), "--value", "value", "--job", f"load-{kind}", *log]
+            command += [f"--log-option={name}={value}" for name, value in options.items()]
+            command += ["--metrics", f"file:{metrics}", "--report", str(report)]
+            assert main(command, "load", lambda _: spark) == code, (number, kind)
+            assert f"load-{kind}" in report.read_text()
+    printed = capsys.readouterr()
+    assert events.read_text().count("COMPLETE") == 4
+    assert "spark_cas_rows_total" in metrics.read_text()
+    files = [events, metrics, *tmp_path.glob("?.json"), *tmp_path.glob("?.html")]
+    assert len(files) == 2 + 2 * len(loads)
+    for text in [printed.out, printed.err, *(each.read_text() for each in files)]:
+        assert shown(text) == []

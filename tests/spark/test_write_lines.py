@@ -1,15 +1,23 @@
 """Each batch write, bulk load and micro-batch logs one line, which the user sees. Each test starts a local driver."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 
 import pytest
+from confluent_kafka import KafkaError
 
+from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.log_lines import LOG_LEVEL
 from tests.conftest import QUIET, ROOT
-from tests.support.metrics import metrics_server
+from tests.kafka.clients import committed_values, create_topic
+from tests.kafka.faulted import by_writer
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rig import proxied_broker
+from tests.kafka.proxy.rules import Fault
+from tests.support.metrics import metrics_server, values_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -70,6 +78,17 @@ for name, write in {
     time.sleep(0.5)  # the JVM copies the output of its Python processes
 """
 
+RETRIED = """
+import json, sys, time
+from pyspark.sql import SparkSession
+from spark_cas import route
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+options = json.loads(sys.argv[1])
+frame = spark.range(5).selectExpr("string(id) AS key", "string(id) AS value")
+route(frame, options).write.format("conditional-log").mode("append").options(**options).save()
+time.sleep(0.5)
+"""
+
 
 @pytest.fixture
 def server():
@@ -77,29 +96,30 @@ def server():
         yield server
 
 
-@pytest.fixture(params=["classic", pytest.param("connect", marks=pytest.mark.full)])
-def lines(request, tmp_path, server):
-    """The lines of each write on stderr."""
+def errors_of(folder, program, *arguments, **environment):
+    """Run a program as a driver whose log has only errors and the lines of writes, and return its stderr."""
     quiet = f"--driver-java-options -Dlog4j2.configurationFile=file:{QUIET} pyspark-shell"
-    environment = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment["SPARK_TESTING"] = "1"  # a free port for Spark Connect
+    environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), "" if request.param == "classic" else "connect"],
-        env={
-            **os.environ,
-            "PYSPARK_SUBMIT_ARGS": quiet,
-            LOG_LEVEL: "info",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": server.url,
-            **environment,
-        },
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": quiet, LOG_LEVEL: "info", **environment},
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
-        cwd=tmp_path,
+        cwd=folder,
     )
     assert ran.returncode == 0, ran.stderr
-    parts = re.split(r"^begin (.*)\n", ran.stderr, flags=re.MULTILINE)[1:]
+    return ran.stderr
+
+
+@pytest.fixture(params=["classic", pytest.param("connect", marks=pytest.mark.full)])
+def lines(request, tmp_path, server):
+    """The lines of each write on stderr."""
+    remote = "" if request.param == "classic" else "connect"
+    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "SPARK_TESTING": "1"}  # a free port for Spark Connect
+    errors = errors_of(tmp_path, PROGRAM, str(tmp_path), remote, **environment)
+    parts = re.split(r"^begin (.*)\n", errors, flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], (part.splitlines() for part in parts[1::2]), strict=True))
 
 
@@ -127,3 +147,24 @@ def test_each_write_logs_one_line(lines, tmp_path, server):
         "bulk rerun": "bulk 0 3 0 0 0",
         "bulk verified": "bulk 0 3 0 0 0",
     }
+
+
+@pytest.mark.kafka
+def test_retries_are_logged_and_counted(conf, tmp_path):
+    """The first response reports an unknown producer id, so the writer appends its chunk again."""
+    with proxied_broker(conf) as proxied:
+        topic = create_topic(proxied.direct)
+        spec = KafkaSpec(proxied.bootstrap, topic, topic)
+        error = KafkaError.UNKNOWN_PRODUCER_ID
+        rule = proxied.proxy.add(Fault.FAIL_RESPONSE, Api.PRODUCE, where=by_writer(spec), error=error)
+        file = tmp_path / "metrics.prom"
+        options = {"kafka.bootstrap.servers": proxied.bootstrap, "topic": topic, "idPrefix": topic, "job": "load"}
+        options |= {"metrics": f"file:{file}"}
+        errors = errors_of(tmp_path, RETRIED, json.dumps(options))
+        assert rule.reached.has_come
+        assert sorted(committed_values(proxied.direct, topic)) == [*"01234"]
+    [line] = [line for line in errors.splitlines() if " INFO spark_cas: write complete: job=load " in line]
+    values = values_in(file.read_text(), job="load")
+    counts = [values[f"spark_cas_{each}_total"] for each in ("writes", "rows", "chunks", "retries")]
+    assert counts == [1, 5, 1, 1]
+    assert " rows=5 existing=0 chunks=1 conflicts=0 retries=1 " in line

@@ -11,6 +11,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.load_locks import LoadLock
 from spark_cas.log import clock, running_process
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.append_micro_batch import begin_stream
 from spark_cas.log.load.atomic_load import with_group
 from spark_cas.log.load.planning import pin_plan
 from tests.support.programs import run_cli
@@ -46,6 +47,7 @@ def report_on(*log: str) -> Report:
     result = json.loads(ended.out)
     problems = defaultdict(list)
     for each in result["findings"]:
+        assert each["fix"], each
         problems[each["problem"]].append(each)
     return Report(ended.code, result["status"], result["environment"], dict(problems))
 
@@ -79,3 +81,8 @@ def unfinished_job(log: Backend) -> None:
 def undecided_load(log: Backend) -> None:
     """Append a chunk of an atomic load that is killed then."""
     JobWriter(log, with_group(log, pin_plan(log, "whole", END, whole=True))).must_append("a")
+
+
+def idle_stream(log: Backend) -> None:
+    """Begin a stream that is stopped then."""
+    begin_stream(log, "copied", ExpectedOffsets.parse("none"))

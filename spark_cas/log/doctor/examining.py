@@ -5,7 +5,7 @@ Nothing here changes the log.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from spark_cas.core.errors import ConditionalLogError, OptionError, StorageError
+from spark_cas.core.errors import ConditionalLogError, ErrorKind, OptionError, StorageError
 from spark_cas.core.finding import Finding, Problem, Severity
 from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.open_transaction import OpenTransaction
@@ -18,6 +18,12 @@ _PROCESS_STATES = {
     True: "Its process runs",
     False: "Its process has ended",
     None: "Its process is on another host, or not known",
+}
+_RESTORE = "restore the named file from a backup, or use the version of spark_cas that wrote it"
+_FIXES = {
+    ErrorKind.ACCESS_DENIED: "grant the named right, then run spark-cas doctor LOG",
+    ErrorKind.CHUNK_DAMAGED: _RESTORE,
+    ErrorKind.FORMAT: _RESTORE,
 }
 _SOON_SHARE = 0.5
 """A ledger entry expires soon after this share of its lifetime."""
@@ -91,7 +97,10 @@ def _of_transactions(log: Backend, now_ms: int) -> Iterator[Finding]:
         transactions = log.open_transactions()
     except (OptionError, StorageError) as error:
         # Also if kafka-python is missing: a monitor would be green, and check nothing.
-        yield Finding(Problem.TRANSACTIONS_UNREADABLE, Severity.WARNING, f"log {log.topic}", error.message)
+        fix = "grant Read on the topic and Describe on all transactional ids, and start all brokers"
+        if isinstance(error, OptionError):
+            fix = "pip install 'spark-cas[doctor]'; if it does not support the login, use kafka-transactions.sh"
+        yield Finding(Problem.TRANSACTIONS_UNREADABLE, Severity.WARNING, f"log {log.topic}", error.message, fix)
         return
     for each in transactions:
         yield transaction_finding(log.topic, each, now_ms)
@@ -268,6 +277,7 @@ def _unreadable(log: Backend, part: str, error: ConditionalLogError) -> Finding:
         Severity.ERROR,
         f"log {log.topic}",
         f"{part} cannot be checked: {error.message}",
+        _FIXES.get(error.kind, "check the brokers or the store, then run spark-cas doctor LOG"),
         details={"error": str(error.kind)},
     )
 

@@ -97,7 +97,8 @@ class ObjectLog(ObjectRegistry, Backend):
         where = self.spec.at()
         if self._store.get(paths.PROBE) is None:
             meaning = "the store was not probed, because the log has no probe object. The next write probes it"
-            return (Finding(Problem.STORE_UNPROBED, Severity.INFO, where, meaning),)
+            fix = "append a row, for example: spark-cas load --input FILE --job NAME --log LOG"
+            return (Finding(Problem.STORE_UNPROBED, Severity.INFO, where, meaning, fix),)
         try:
             self._prove_put_if_absent()
         except StoreUnsafeError as error:

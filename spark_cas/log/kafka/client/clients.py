@@ -16,7 +16,7 @@ from spark_cas.log.kafka.accelerators import librdkafka
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
 from spark_cas.log.kafka.accelerators.connections import DEBUG, Connections, can_follow
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.client_errors import TIMED_OUT, plain_error, reason_of, to_claim
+from spark_cas.log.kafka.client.client_errors import TIMED_OUT, Right, plain_error, reason_of, to_claim
 from spark_cas.log.kafka.client.configuration import producer_settings, settings_of, started
 from spark_cas.log.kafka.client.object_producer import ObjectProducer
 from spark_cas.log.kafka.settings.client_settings import Client
@@ -392,12 +392,13 @@ def fence(spec: KafkaSpec, ids: Iterable[str]) -> None:
         producer = TransactionalProducer(spec, transactional_id)
         try:
             producer.init(spec.open_transaction_seconds)
+        except KafkaException as error:
+            own = transactional_id.startswith(f"{spec.prefix}/")
+            rights = to_claim(spec) if own else (Right("Write", "transactional-id", transactional_id),)
+            raise plain_error(error, "fencing a transactional id", *rights) from None
         finally:
             producer.close()
 
-    try:
-        with ThreadPoolExecutor(_FENCED_AT_ONCE) as threads:
-            for used in [threads.submit(take_over, each) for each in ids]:
-                used.result()
-    except KafkaException as error:
-        raise plain_error(error, "claiming a partition", *to_claim(spec)) from None
+    with ThreadPoolExecutor(_FENCED_AT_ONCE) as threads:
+        for used in [threads.submit(take_over, each) for each in ids]:
+            used.result()

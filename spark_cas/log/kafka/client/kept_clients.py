@@ -113,6 +113,10 @@ class Members:
             self._open.popitem(last=False)[1].close()
         return self._open[group]
 
+    def drop(self, group: str) -> None:
+        """Close the consumer of a group. The next use opens another one."""
+        self._open.pop(group).close()
+
     def prove(self, group: str, timeout_seconds: float) -> None:
         """Have the coordinator of a group commit an offset that no reader uses, which a stale coordinator cannot do.
 

@@ -112,6 +112,7 @@ class GroupMetadata:
         message = self._members.of(self._group).poll(0)
         error = None if message is None else message.error()
         if error is not None and error.code() in NOT_PERMITTED:
+            self._members.drop(self._group)  # a client reports it once
             raise plain_error(KafkaException(error), doing, *self._rights)
 
     def _committed(self, ats: Sequence[TopicPartition], timeout_seconds: float) -> list[TopicPartition]:
@@ -155,6 +156,12 @@ class Ledger(GroupMetadata):
         """Start adding entries to the open transaction of their rows, as `adding_texts`."""
         return self.adding_texts(producer, [_entry(topic, log_id, each) for each in progress])
 
+    def _commit(self, offsets: list[TopicPartition]) -> None:
+        for each in self._members.of(self._group).commit(offsets=offsets, asynchronous=False) or ():
+            # The client raises only if all of them failed.
+            if each.error is not None:
+                raise KafkaException(each.error)
+
     def erase(self, admin: Admin, topic: str, partitions: int) -> None:
         """Replace the job's entries by offsets without one, which the brokers delete after a while.
 
@@ -162,13 +169,16 @@ class Ledger(GroupMetadata):
         """
         nothing = [TopicPartition(topic, each, 0) for each in range(partitions)]
 
-        def question() -> None:
-            for each in self._members.of(self._group).commit(offsets=nothing, asynchronous=False) or ():
-                # The client raises only if all of them failed.
-                if each.error is not None:
-                    raise KafkaException(each.error)
+        doing = f"erasing {self._description}"
 
-        admin.ask(question, f"erasing {self._description}", *self._rights)
+        def question() -> None:
+            try:
+                self._commit(nothing)
+            except KafkaException:
+                self._require_right(doing)
+                raise
+
+        admin.ask(question, doing, on_groups("Read", self._spec.prefix), on_topic("Read", topic))
 
 
 def _entry(topic: str, log_id: str, progress: Progress) -> TopicPartition:

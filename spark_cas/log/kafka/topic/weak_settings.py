@@ -99,7 +99,8 @@ def removal_findings(name: str, settings: TopicSettings) -> Iterator[Finding]:
             "the topic is compacted: rows need a key, older values of a key vanish, and an expected offset must be "
             "the end itself once the claim is older than delete.retention.ms"
         )
-        yield Finding(Problem.COMPACTION, Severity.INFO, subject, meaning)
+        fix = f"to keep all records: {_alter_topic(name, 'cleanup.policy=delete,retention.ms=-1')}"
+        yield Finding(Problem.COMPACTION, Severity.INFO, subject, meaning, fix)
     if settings.deleted and settings.retention_ms >= 0:
         meaning = (
             f"records whose timestamp is older than {duration(settings.retention_ms)} are deleted (retention.ms), "
