@@ -8,11 +8,10 @@ import os
 import re
 import threading
 import time
-from importlib import import_module
 from urllib.parse import parse_qsl
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log import timing
+from spark_cas.log.references import call_function
 
 _LOG = logging.getLogger("spark_cas")
 _REUSED_SHARE = 0.5
@@ -91,59 +90,7 @@ def tokens_of(provider: str, extensions: str = "") -> Tokens:
 
 def _new_token(name: str, arguments: dict[str, str]) -> tuple[str, float]:
     """Call the function, and return its token and the expiry time."""
-    call = _Call(name, arguments)
-    call.start()
-    seconds = 3 * timing.current().longest_request
-    call.join(seconds)
-    if call.is_alive():
-        raise OptionError(
-            f"option tokenProvider: the function did not return within {seconds:.0f} s. Check that this machine "
-            "reaches the service that issues the tokens, and set a timeout for the requests of the function."
-        )
-    if call.error is not None:
-        raise call.error
-    return _checked(call.result)
-
-
-class _Call(threading.Thread):
-    """A call of the function. It has its own thread, because it may never return.
-
-    The text of an exception may contain a secret, so it is neither shown nor kept.
-    """
-
-    def __init__(self, name: str, arguments: dict[str, str]) -> None:
-        super().__init__(name="spark_cas-token", daemon=True)
-        self._module, _, self._function = name.partition(":")
-        self._arguments = arguments
-        self.result: object = None
-        self.error: OptionError | None = None
-
-    def run(self) -> None:
-        function = None
-        try:
-            function = getattr(import_module(self._module), self._function)
-            if callable(function):
-                self.result = function(**self._arguments)
-            else:
-                self.error = OptionError("option tokenProvider must name a function, and names another object.")
-        except OptionError as error:
-            self.error = error.with_traceback(None)
-        except BaseException as error:  # noqa: BLE001 - also SystemExit, which would end the thread without a result
-            self.error = _imported_error(error) if function is None else _raised_error(error)
-
-
-def _imported_error(error: BaseException) -> OptionError:
-    return OptionError(
-        f"option tokenProvider names a function that cannot be imported here ({type(error).__name__}). Install "
-        "its module for the driver and every worker, or add its folder to PYTHONPATH."
-    )
-
-
-def _raised_error(error: BaseException) -> OptionError:
-    return OptionError(
-        f"option tokenProvider: the function raised {type(error).__name__} instead of returning a token. To see "
-        "its message, call it in a Python session of the same machine."
-    )
+    return _checked(call_function("option tokenProvider", name, arguments))
 
 
 def _checked(result: object) -> tuple[str, float]:

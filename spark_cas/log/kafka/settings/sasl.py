@@ -9,6 +9,7 @@ from spark_cas.log.kafka.settings import msk
 from spark_cas.log.kafka.settings.jaas import Login, parse_jaas
 from spark_cas.log.kafka.settings.refused import NO_KERBEROS
 from spark_cas.log.kafka.settings.transport import is_loopback
+from spark_cas.log.references import FUNCTION
 
 _URL = "sasl.oauthbearer.token.endpoint.url"
 _CLIENT_ID = "sasl.oauthbearer.client.credentials.client.id"
@@ -40,7 +41,6 @@ EXTENSIONS = "sasl.oauthbearer.extensions"
 
 PROVIDER = "sasl.oauthbearer.config"
 """librdkafka's name of the text that it hands to the function that returns tokens. Here it is the token provider."""
-_FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 def sasl_settings(values: Mapping[str, str], servers: str = "", token_provider: str | None = None) -> dict[str, str]:
@@ -109,7 +109,7 @@ def _provided(
             "leave out the other."
         )
     _check_surplus(settings, mechanism)
-    if _FUNCTION.fullmatch(provider.strip()) is None:
+    if FUNCTION.fullmatch(provider.strip()) is None:
         raise OptionError("option tokenProvider must be package.module:function, but is not.")
     extensions = {name.removeprefix(_EXTENSION): value for name, value in options.items()}
     if not all(name.startswith(_EXTENSION) for name in options):
