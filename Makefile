@@ -13,8 +13,10 @@ ON_TOPICS := $(filter-out $(STREAMS),$(wildcard tests/spark/test_kafka_*.py))
 # Smoke tests on the other versions of pyspark, and all tests that depend on the version.
 SMOKE := test-spark-4.0 test-spark-4.1 test-spark-4.3
 WHOLE := $(SMOKE:test-spark-%=test-whole-%)
-# Smoke tests with other versions of Python and the dependencies.
-ENVIRONMENTS := test-oldest test-python-3.12 test-python-3.13
+# Smoke tests with other versions of Python, where they are on PATH or in a folder of pyenv.
+PYTHONS := 3.12 3.13
+find_python = $(shell for each in python$(1) "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$(1).*/bin/python$(1); do \
+	"$$each" --version >/dev/null 2>&1 && echo "$$each" && break; done)
 # CI sets a file of versions with hashes, for the main environment: LOCK=.ci/requirements.lock.
 LOCK :=
 AZURITE := tests/azurite/node_modules/.installed
@@ -37,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITHOUT_ZIP := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: $(SMOKE) $(WHOLE) $(ENVIRONMENTS) test-environments test-spark-4.2 test-connect smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs lock audit sbom house clean needs-java needs-openssl
+.PHONY: $(SMOKE) $(WHOLE) $(addprefix test-python-,$(PYTHONS)) test-oldest test-environments test-spark-4.2 test-connect smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs lock audit sbom house clean needs-java needs-openssl
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -180,14 +182,16 @@ test-versions: $(SMOKE) ## run the smoke tests on other versions of pyspark: tes
 
 test-versions-full: $(WHOLE) ## run tests/spark, tests/faults and bulk loads on other versions: test-whole-4.0 and so on
 
-test-environments: $(ENVIRONMENTS) ## run the smoke tests with the oldest dependencies, and with other versions of Python
+test-environments: test-oldest ## run the smoke tests with the oldest dependencies, and with each other Python found
+	@$(foreach each,$(PYTHONS),$(if $(call find_python,$(each)),$(MAKE) --no-print-directory test-python-$(each),echo \
+		"Left out: test-python-$(each), because Python $(each) is not installed") &&) true
 
 test-oldest: needs-java ## run the smoke tests with the oldest dependencies
 	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-oldest PYSPARK=4.0.5 CONSTRAINTS='--constraint tests/oldest.txt' smoke
 
-test-python-3.12 test-python-3.13: test-python-%: needs-java ## run the smoke tests with another Python
-	@python$* --version >/dev/null || { echo "Python $* is needed: install it" >&2; exit 1; }
-	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-python-$* PYTHON=python$* smoke
+$(addprefix test-python-,$(PYTHONS)): test-python-%: needs-java ## run the smoke tests with another Python
+	@$(if $(call find_python,$*),,echo "Python $* is needed: install it" >&2; exit 1)
+	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-python-$* PYTHON=$(call find_python,$*) smoke
 
 # A test of each part of the connector.
 PARTS := spark/test_versions.py spark/test_cut_off.py spark/test_stream_copy.py \

@@ -94,7 +94,7 @@ def decode(df: "DataFrame", column: str = "value", *, subject: str, registry: Se
             ``__value_schema_id``.
         subject: The subject, such as ``flights-value``, or one of its versions, such as ``flights-value@3``.
         registry: The URL of the registry, or the settings of confluent-kafka's ``SchemaRegistryClient``. Give
-            secrets as ``env:NAME`` or ``file:PATH``.
+            secrets as references, such as ``env:NAME``.
 
     Raises:
         SchemaError: The registry has no such schema, or Spark has no type for it.

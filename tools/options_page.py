@@ -46,8 +46,8 @@ All options of Spark 4.2's source and sink. For other `kafka.*` options see [bel
 _KAFKA = """## Settings of Kafka's clients
 
 Set `kafka.<name>`, with a name of Kafka's Java client, as an option or in the file of defaults. Give secrets as
-[references](spark.md#secrets), `env:NAME` or `file:PATH`. User names, client ids, certificates and keys can be
-references too. These settings have an effect:
+[references](spark.md#secrets). User names, client ids, certificates and keys can be references too. These settings
+have an effect:
 """
 
 _DEADLINE = f"""`kafka.delivery.timeout.ms` (default {_RETRY_MS}) is the [retry deadline](reliability.md#retries) of

@@ -24,7 +24,7 @@ from spark_cas.core.errors import (
 )
 from spark_cas.log import timing
 from spark_cas.log.kafka.settings.sasl import is_loopback
-from spark_cas.log.kafka.settings.secrets import resolved
+from spark_cas.log.references import resolved
 
 try:
     from confluent_kafka.schema_registry import (
@@ -58,7 +58,7 @@ Settings = str | Mapping[str, Any]
 """The URL of a registry, or the settings of confluent-kafka's ``SchemaRegistryClient``."""
 _SECRETS = ("basic.auth.user.info", "bearer.auth.client.id", "bearer.auth.client.secret", "bearer.auth.token")
 _RESOLVED = (*_SECRETS, "proxy", "ssl.key.password")
-"""Settings that may be references, ``env:NAME`` or ``file:PATH``."""
+"""Settings that may be references to secrets."""
 _NUMBERS = ("cache.capacity", "max.retries", "retries.max.wait.ms", "retries.wait.ms", "timeout")
 _VERSION = re.compile(r"(?P<subject>.+)@(?P<version>[1-9][0-9]*)")
 _Result = TypeVar("_Result")

@@ -8,6 +8,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.client_settings import UNUSED_BY_NAME
 from spark_cas.log.kafka.settings.jaas import parse_jaas
 from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
+from spark_cas.log.references import PREFIXES
 from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.options.table import BY_KEY, OPTIONS, READING, SERVERS, Scope
 
@@ -103,7 +104,7 @@ def without_secret(name: str, value: str) -> str:
     if key == f"{KAFKA}sasl.jaas.config":
         secrets = [each for option, each in parse_jaas(value).options.items() if _SECRET.search(option)]
     # Only the settings of Kafka may be references.
-    is_public = key.startswith(KAFKA) and all(each.startswith(("env:", "file:")) for each in secrets)
+    is_public = key.startswith(KAFKA) and all(each.startswith(PREFIXES) for each in secrets)
     return value if is_public else "..."
 
 

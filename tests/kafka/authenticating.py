@@ -18,7 +18,7 @@ from tests.kafka.clients import SECONDS, admin_of
 from tests.support import token_provider
 from tools.kafka_broker import KafkaBroker
 
-USER, PASSWORD = token_provider.SUBJECT, "canary-password"
+USER, PASSWORD = token_provider.SUBJECT, token_provider.password()
 SECRETS = ("canary", token_provider.HEADER)
 """One of these texts is in each password, key password and token."""
 
@@ -61,9 +61,9 @@ class Authenticating:
     folder: Path
     """It has a file ``password``."""
 
-    def options(self, way: str) -> dict[str, str]:
-        """Return the settings as options, with references to the passwords."""
-        reference = f"file:{self.folder / 'password'}"
+    def options(self, way: str, reference: str | None = None) -> dict[str, str]:
+        """Return the settings as options, with references to the passwords, by default to a file."""
+        reference = reference or f"file:{self.folder / 'password'}"
         return {
             name if name == "tokenProvider" else f"kafka.{name}": value.replace(PASSWORD, reference)
             for name, value in self.settings[way].items()

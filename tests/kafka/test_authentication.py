@@ -62,6 +62,20 @@ def test_records_are_appended_and_read(authenticating, way, caplog, capfd):
     assert_hidden(capfd.readouterr().err + caplog.text + described.out + described.err + read.err)
 
 
+@pytest.mark.parametrize("way", ["PLAIN", "token endpoint", "PEM", "Java stores"])
+def test_secret_from_a_function(authenticating, way):
+    address = f"kafka://{authenticating.servers[way]}/{create_topic(authenticating.open)}"
+    options = authenticating.options(way, f"function:{token_provider.__name__}:password")
+    settings = {name.removeprefix("kafka."): value for name, value in options.items()}
+    with open_log(address, settings) as log:
+        append(log, "one", 0)
+        assert values_in(log, 0) == ["one"]
+    wrong = {name: value.replace(":password", ":raises") for name, value in settings.items()}
+    with pytest.raises(OptionError, match=r"function:.*:raises\): the function raised RuntimeError") as error:
+        open_log(address, wrong).layout()
+    assert_hidden("".join(traceback.format_exception(error.value)))
+
+
 def test_doctor_lists_transactions_with_a_token(authenticating):
     address = f"kafka://{authenticating.servers[PROVIDER]}/{create_topic(authenticating.open)}"
     options = [f"--log-option={name}={value}" for name, value in authenticating.options(PROVIDER).items()]

@@ -11,9 +11,11 @@ from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.secrets import RESOLVED, resolve
 from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
 from spark_cas.options.option_names import STORE_OPTIONS, without_secret
+from tests.support import token_provider
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 SETTINGS = sorted(RESOLVED)
+FUNCTIONS = token_provider.__name__
 
 
 def refusal(name: str, value: str) -> str:
@@ -49,9 +51,14 @@ def test_secret_is_read_from_a_file(name, content, secret, tmp_path):
     assert resolve([(name, f"file:{path}")]) == {name: secret}
 
 
+@pytest.mark.parametrize("name", SETTINGS)
+def test_secret_is_the_result_of_a_function(name):
+    assert resolve([(name, f"function:{FUNCTIONS}:password")]) == {name: token_provider.password()}
+
+
 @given(st.sampled_from(SETTINGS), st.text())
 def test_text_without_a_reference_is_unchanged(name, value):
-    given_value = value if not value.startswith(("env:", "file:")) else f" {value}"
+    given_value = value if not value.startswith(("env:", "file:", "function:")) else f" {value}"
     assert resolve([(name, given_value)]) == {name: given_value}
 
 
@@ -99,12 +106,45 @@ def test_a_file_that_cannot_be_read_is_not_shown(tmp_path):
     assert "cannot be read" in refusal("sasl.password", "file:")
 
 
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("raises", "raised RuntimeError"),
+        ("exits", "raised SystemExit"),
+        ("missing", "cannot be imported here (AttributeError)"),
+        ("HEADER", "must name a function"),
+        ("token", "must return a str"),
+        ("hangs", "did not return within"),
+    ],
+)
+def test_function_that_returns_no_secret_is_named(function, reason, set_timing):
+    set_timing(longest_request=0.1)
+    text = refusal("sasl.password", f"function:{FUNCTIONS}:{function}")
+    assert f"(function:{FUNCTIONS}:{function})" in text
+    assert reason in text
+
+
+def test_function_whose_module_is_missing_is_named():
+    text = refusal("ssl.key.password", "function:no.such.module:secret")
+    assert "(function:no.such.module:secret) names a function that cannot be imported" in text
+
+
+@pytest.mark.parametrize(
+    "reference", ["", "canary", "canary:", "canary:f()", "canary.f", "a b:canary", "canary:f?x=1"]
+)
+def test_invalid_function_name_is_not_shown(reference):
+    assert "no package.module:function follows" in refusal("sasl.password", f"function:{reference}")
+
+
 @pytest.mark.parametrize("content", ["", "\n", "canary\0canary"])
 def test_a_secret_is_neither_empty_nor_cut_short(content, tmp_path, monkeypatch):
     (tmp_path / "secret").write_text(content)
     assert "a file that is empty or holds NUL" in refusal("ssl.key.password", f"file:{tmp_path}/secret")
     monkeypatch.setenv("A_SECRET", "")
     assert "an environment variable that is empty" in refusal("ssl.key.password", "env:A_SECRET")
+    monkeypatch.setattr(token_provider, "password", content.strip)
+    text = refusal("ssl.key.password", f"function:{FUNCTIONS}:password")
+    assert f"a result of the function {FUNCTIONS}:password that is empty" in text
 
 
 SECRET = {
@@ -143,6 +183,7 @@ def test_values_that_are_not_shown():
     [
         ("kafka.ssl.key.password", "file:/etc/secrets/key", True),
         ("kafka.ssl.key.password", "env:KEY", True),
+        ("kafka.ssl.key.password", "function:secrets_of.team:key", True),
         ("store.sas_key", "env:KEY", False),
         ("kafka.sasl.jaas.config", f'{SCRAM} required username="u" password="env:PASSWORD";', True),
         ("kafka.sasl.jaas.config", f'{SCRAM} required username="u" password="canary";', False),

@@ -9,6 +9,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from spark_cas.core.errors import AccessDeniedError, OptionError, SchemaError, StorageError, UnreadableRecordError
 from spark_cas.log.schema_registry import SchemaRegistry, at_place, check_settings, parse_avro
+from tests.support import token_provider
 from tests.support.schema_registry import guid_of, registry_double
 
 FLIGHT = {"type": "record", "name": "Flight", "fields": [{"name": "tail", "type": "string"}]}
@@ -146,6 +147,9 @@ def test_a_login_is_a_reference_that_the_client_resolves(monkeypatch):
         assert CANARY not in str(check_settings(settings))
         monkeypatch.setenv("REGISTRY_LOGIN", f"loader:{CANARY}")
         assert SchemaRegistry(settings).schema_of("flights-value").schema_id == 1
+        monkeypatch.setattr(token_provider, "password", lambda: f"loader:{CANARY}")
+        called = settings | {"basic.auth.user.info": f"function:{token_provider.__name__}:password"}
+        assert SchemaRegistry(called).schema_of("flights-value").schema_id == 1
         monkeypatch.setenv("REGISTRY_LOGIN", "loader:other")
         with pytest.raises(AccessDeniedError):
             SchemaRegistry(settings).schema_of("flights-value")

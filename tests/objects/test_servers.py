@@ -17,9 +17,11 @@ from spark_cas.log.objects import ObjectLog
 from spark_cas.log.spec import LogSpec
 from tests.objects import killed_writer
 from tests.objects.servers import AZURE_KEY, moto
+from tests.support import token_provider
 from tests.support.writing import JobWriter, append_foreign, plan_of, values_in
 
 CANARY = "canary-of-a-secret"
+FUNCTION = f"function:{token_provider.__name__}:password"
 
 
 def refused(spec, match):
@@ -91,11 +93,12 @@ def fill_backlog(server):
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("how", ["env", "file"])
+@pytest.mark.parametrize("how", ["env", "file", "function"])
 def test_secrets_by_reference(s3, monkeypatch, tmp_path, how):
     monkeypatch.setenv("LOG_SECRET", CANARY)
+    monkeypatch.setattr(token_provider, "password", lambda: CANARY)
     (tmp_path / "secret").write_text(f"{CANARY}\n")
-    where = {"env": "env:LOG_SECRET", "file": f"file:{tmp_path}/secret"}[how]
+    where = {"env": "env:LOG_SECRET", "file": f"file:{tmp_path}/secret", "function": FUNCTION}[how]
     spec = s3.spec(aws_secret_access_key=where)
     log = ObjectLog(spec)
     log.create(1)
@@ -105,18 +108,20 @@ def test_secrets_by_reference(s3, monkeypatch, tmp_path, how):
 
 
 @pytest.mark.azure
-def test_azure_secrets_by_reference_are_really_used(azure, monkeypatch):
+@pytest.mark.parametrize("where", ["env:LOG_SECRET", FUNCTION])
+def test_azure_secrets_by_reference_are_really_used(azure, monkeypatch, where):
     monkeypatch.setenv("LOG_SECRET", AZURE_KEY)
-    log = ObjectLog(azure.spec(azure_storage_account_key="env:LOG_SECRET"))
+    monkeypatch.setattr(token_provider, "password", lambda: AZURE_KEY)
+    log = ObjectLog(azure.spec(azure_storage_account_key=where))
     log.create(1)
     append_foreign(log, 0, "a")
     assert values_in(log, 0) == ["a"]
 
 
-@pytest.mark.parametrize("where", ["env:NO_SUCH_VARIABLE", "file:/no/such/file"])
+@pytest.mark.parametrize("where", ["env:NO_SUCH_VARIABLE", "file:/no/such/file", "function:no.such:f"])
 def test_a_reference_that_leads_nowhere_is_named_by_its_option(where):
     spec = LogSpec.parse("s3://logs/flights", {"aws_secret_access_key": where})
-    with pytest.raises(OptionError, match=r"store\.aws_secret_access_key names"):
+    with pytest.raises(OptionError, match=r"store\.aws_secret_access_key .*(refers to|names)"):
         ObjectLog(spec)
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as sf
 
 from spark_cas import open_log, route, verify_log
-from spark_cas.core.errors import SchemaError
+from spark_cas.core.errors import OptionError, SchemaError, TruncatedError
 from spark_cas.programs.verify_log import main
 from spark_cas.spark.reading.verify_log import Difference
 from spark_cas.spark.schema import RECORDS_AND_HEADERS
@@ -123,6 +123,22 @@ def test_a_topic_in_which_markers_lie_between_the_rows(spark, broker):
     assert found_in(df, options, order_by=["at"]) == (0, 0, 0)
     write(df.limit(1), options, order_by=["at"], job="once-more")
     assert found_in(df, options) == (0, 1, None)
+    topic = options.pop("topic")
+    assert found_in(df, {**options, "assign": json.dumps({topic: [1, 0]})}) == (0, 1, None)
+
+
+def test_part_of_a_log(spark, path):
+    df = spark.range(9).selectExpr("'k' AS key", "STRING(id) AS value", "INT(id % 2) AS partition")
+    write(df, {"path": path}, by="partition")
+    with open_log(path) as log:
+        log_id = log.layout().log_id
+    options = {"path": path, "assign": '{"flights": [1]}', "logId": log_id, "endingoffsets": "latest"}
+    assert found_in(df.where("partition = 1"), options) == (0, 0, None)
+    assert found_in(df, options) == (5, 0, None)
+    with pytest.raises(OptionError, match="the topic has 2 partitions"):
+        verify_log(df, {"path": path, "assign": '{"flights": [1, 2]}'})
+    with pytest.raises(TruncatedError):
+        verify_log(df, {"path": path, "logId": "another"})
 
 
 def test_a_key_in_two_partitions_has_no_order_unless_the_frame_says_so(spark, path):

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 
 from spark_cas import open_log, route
 from spark_cas.core.errors import LogNotFoundError
+from spark_cas.spark.writing.end_markers import end_markers_of
 from tests.spark.session_settings import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -38,8 +39,15 @@ def small_batches(spark):
         yield
 
 
-def slow_rows(numbers, release: Path):
-    """Return a row of partition 0 for each number, in one task. The last ones wait until a file exists."""
+def numbered_rows(numbers):
+    """Return a row of partition 0 for each number, in one task."""
+    return numbers.selectExpr(
+        "CAST(id AS STRING) AS key", f"lpad(id, {VALUE_BYTES}, '0') AS value", "0 AS partition"
+    ).coalesce(1)
+
+
+def slowly(frame, release: Path):
+    """Return the rows of a frame, in its tasks. The last ones wait until a file exists."""
 
     def rows(batches):
         seen = 0
@@ -52,10 +60,8 @@ def slow_rows(numbers, release: Path):
             seen += batch.num_rows
             yield batch
 
-    frame = numbers.selectExpr(
-        "CAST(id AS STRING) AS key", f"lpad(id, {VALUE_BYTES}, '0') AS value", "0 AS partition"
-    )
-    return frame.coalesce(1).mapInArrow(rows, frame.schema)
+    schema = frame.schema
+    return frame.mapInArrow(rows, schema).withMetadata("partition", schema["partition"].metadata)
 
 
 def rows_of(path: str) -> list[str]:
@@ -82,11 +88,17 @@ def until(look, seconds: float = WAIT_SECONDS) -> bool:
     return bool(look())
 
 
-def require_cancelled(spark, save, path: str) -> None:
-    """Cancel a load after its first rows are in the log, and require that the partition is not complete."""
+def require_cancelled(spark, save, path: str, waiting: Path | None = None) -> None:
+    """Cancel a load after its first rows are in the log, and require that the partition is not complete.
+
+    With ``waiting``, cancel it only after this file exists, and the task that writes waits for more rows.
+    """
 
     def cancel() -> bool:
         appended = until(lambda: progress_of(path))
+        if waiting is not None:
+            appended = until(waiting.exists) and appended
+            time.sleep(LATE_SECONDS)
         spark.sparkContext.cancelAllJobs()
         return appended
 
@@ -98,15 +110,21 @@ def require_cancelled(spark, save, path: str) -> None:
     assert not until(lambda: progress_of(path).complete, LATE_SECONDS), "an incomplete input is not detected"
 
 
-def test_cancelled_load_is_incomplete_and_resumes(spark, path, tmp_path):
+@pytest.mark.parametrize("has_markers", [False, True])
+def test_load_that_is_cut_off_between_batches_is_incomplete_and_resumes(spark, path, tmp_path, has_markers):
     release = tmp_path / "release"
-    frame = slow_rows(spark.range(0, ROWS, 1, 1), release)
+    options = {"path": path, "job": "load", "partitions": "1", "maxRecordsPerChunk": str(BATCH)}
+    frame = numbered_rows(spark.range(0, ROWS, 1, 1))
+    if has_markers:
+        frame = slowly(route(frame, options, by="partition", order_by=["value"]), release)
+        assert end_markers_of(frame) == 1
+    else:
+        frame, options["routed"] = slowly(frame, release), "true"
 
     def save() -> None:
-        options = {"job": "load", "routed": "true", "partitions": "1", "maxRecordsPerChunk": str(BATCH)}
-        frame.write.format("conditional-log").mode("append").options(**options).save(path)
+        frame.write.format("conditional-log").mode("append").options(**options).save()
 
-    require_cancelled(spark, save, path)
+    require_cancelled(spark, save, path, release.with_name("waiting"))
     release.touch()
     save()
     assert rows_of(path) == ALL
@@ -132,7 +150,7 @@ def test_cancelled_load_of_routed_rows_is_not_complete_and_resumes(spark, path):
 def test_cancelled_micro_batch_is_appended_once_when_the_query_is_started_again(spark, path, tmp_path):
     release, numbers = tmp_path / "release", str(tmp_path / "numbers")
     spark.range(0, ROWS, 1, 1).write.parquet(numbers)
-    frame = slow_rows(spark.readStream.schema("id BIGINT").parquet(numbers), release)
+    frame = slowly(numbered_rows(spark.readStream.schema("id BIGINT").parquet(numbers)), release)
 
     def start():
         options = {"job": "load", "routed": "true", "partitions": "1", "checkpointLocation": str(tmp_path / "state")}
@@ -154,9 +172,11 @@ def test_cancelled_micro_batch_is_appended_once_when_the_query_is_started_again(
 @pytest.mark.skipif(HIDDEN in os.environ.get("PYSPARK_SUBMIT_ARGS", ""), reason="this test starts these tests")
 def test_rows_are_appended_once_if_spark_hides_its_stream(tmp_path):
     """Run the tests above with workers in which spark_cas cannot detect by the stream that input was cut off."""
-    environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"--conf spark.python.daemon.module={HIDDEN} pyspark-shell"}
+    # Spark kills the worker of a cancelled task after 2 s by default. Here it reads the end of its input first.
+    conf = f"--conf spark.python.daemon.module={HIDDEN} --conf spark.python.task.killTimeout=60s"
+    environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"{conf} pyspark-shell"}
     options = ["-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tests'}", *WARNINGS]
     command = [sys.executable, "-m", "pytest", "-q", *options, __file__]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stdout
-    assert "3 passed" in done.stdout
+    assert "4 passed" in done.stdout

@@ -10,11 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_cas import bootstrap, open_log, route
+from spark_cas import bootstrap, open_log, route, verify_log
+from spark_cas.core.errors import OptionError
 from tests.kafka.authenticating import SECRETS, WAYS
 from tests.kafka.clients import create_topic
 from tests.long import full
 from tests.spark.sinks import Source, keys, run
+from tests.support import token_provider
 from tests.support.writing import values_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -60,6 +62,30 @@ def test_bulk_load_leaves_no_secret_in_the_event_log(authenticating, way, tmp_pa
     )
     assert "conditional-log" in told
     assert_hidden(told + ended.stdout + ended.stderr)
+
+
+@pytest.mark.parametrize(
+    "reference", [None, f"function:{token_provider.__name__}:password"], ids=["file", "function"]
+)
+def test_secret_by_reference_on_spark_connect(connect, authenticating, reference):
+    way = "SCRAM-SHA-256"
+    options = {
+        "kafka.bootstrap.servers": authenticating.servers[way],
+        "topic": create_topic(authenticating.open, 2),
+        **authenticating.options(way, reference),
+    }
+    rows = connect.range(40).selectExpr("STRING(id) AS key", "STRING(id) AS value")
+    route(rows, options).write.format("conditional-log").mode("append").options(**options, job="load").save()
+    read = connect.read.format("conditional-log").options(**options).load()
+    assert sorted(row.value for row in read.selectExpr("STRING(value) AS value").collect()) == sorted(
+        f"{at}" for at in range(40)
+    )
+    wrong = {
+        name: value.replace("/password", "/none").replace(":password", ":raises") for name, value in options.items()
+    }
+    with pytest.raises(OptionError, match=r"the password in kafka\.sasl\.jaas\.config") as error:
+        verify_log(rows, wrong)
+    assert_hidden(str(error.value))
 
 
 @pytest.mark.parametrize("way", ALL)

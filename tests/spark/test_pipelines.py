@@ -5,13 +5,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from spark_cas import open_log
+from spark_cas.spark.supported import number_of
 from tests.spark_cluster import spark_environment
 from tests.support.writing import values_in
 
-pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(500)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full,
+    pytest.mark.timeout(500),
+    pytest.mark.skipif(number_of(pyspark.__version__) < (4, 1), reason="pyspark 4.0 has no declarative pipelines"),
+]
 
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("spark-pipelines")

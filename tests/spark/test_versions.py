@@ -100,7 +100,8 @@ def test_row_is_rendered_as_json(spark):
     assert row.json == '{"a":1.10,"t":"2024-01-02T03:04:05.000006Z"}'
 
 
-def test_verification_has_one_set_of_records(spark, path, monkeypatch):
+@pytest.mark.parametrize("some", [{}, {"assign": '{"flights": [1, 0]}'}, {"endingOffsets": "latest"}])
+def test_verification_has_one_set_of_records(spark, path, monkeypatch, some):
     """On 4.0 each query plans its own end offsets."""
     load(rows_of(spark), path)
 
@@ -110,7 +111,7 @@ def test_verification_has_one_set_of_records(spark, path, monkeypatch):
         return listed(*arguments)
 
     monkeypatch.setattr(verify_log_module, "_uneven", meanwhile)
-    found = verify_log(rows_of(spark, 41), path)
+    found = verify_log(rows_of(spark, 41), {"path": path, **some})
     assert (found.missing, found.unexpected) == (1, 0)
     assert [each.kind for each in found.differences] == ["missing"]
 

@@ -1,4 +1,4 @@
-"""Functions for the option tokenProvider. Drivers and workers of tests import them."""
+"""Functions for the option tokenProvider, and for references to secrets. Drivers and workers of tests import them."""
 
 import base64
 import json
@@ -24,6 +24,10 @@ def jwt(seconds: float) -> tuple[str, float]:
 
 def token() -> tuple[str, float]:
     return jwt(LIFETIME_SECONDS)
+
+
+def password() -> str:
+    return "canary-password"
 
 
 def rejected() -> tuple[str, float]:

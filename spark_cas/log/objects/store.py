@@ -1,6 +1,5 @@
 """The store operations that the log requires, implemented with obstore and with readable errors."""
 
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache, partial
@@ -16,6 +15,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects.local import LocalStore, check_root
 from spark_cas.log.objects.store_errors import NotNowError, plain, require_size
+from spark_cas.log.references import resolved
 from spark_cas.log.spec import LogSpec
 
 _T = TypeVar("_T")
@@ -71,7 +71,7 @@ def open_store(spec: LogSpec) -> "Store":
     if spec.scheme == "memory":
         memory = _memory_stores.setdefault(spec.url, MemoryStore())
         return _ObjectStore(memory, spec, lambda: memory)
-    config = {name: _secret(name, value) for name, value in spec.store_options}
+    config = {name: resolved(f"store.{name}", value) for name, value in spec.store_options}
     patience = timedelta(milliseconds=spec.patience_ms)
     timeout = _request_timeout(patience)
     client: dict[str, Any] = {"timeout": timeout, "connect_timeout": min(_LONGEST_CONNECT, timeout)}
@@ -107,21 +107,6 @@ def _request_timeout(patience: timedelta) -> timedelta:
     """
     least = _LARGE_PUT if patience >= _LARGE_PUT else _SHORTEST_REQUEST
     return max(least, patience / 4)
-
-
-def _secret(name: str, value: str) -> str:
-    """Return the value of a setting. Resolve ``env:NAME`` and ``file:NAME``. Raises OptionError."""
-    how, _, where = value.partition(":")
-    if how == "env":
-        if where not in os.environ:
-            raise OptionError(f"store.{name} names an environment variable that is not set where it is used.")
-        return os.environ[where]
-    if how == "file":
-        try:
-            return Path(where).read_text(encoding="utf-8").strip()
-        except OSError:
-            raise OptionError(f"store.{name} names a file that cannot be read where it is used.") from None
-    return value
 
 
 class _ObjectStore:

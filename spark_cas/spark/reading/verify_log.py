@@ -1,5 +1,6 @@
 """`verify_log`: compare a log with a frame row by row, and list the first differences."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -9,6 +10,8 @@ from pyspark.sql.window import Window
 
 from spark_cas.core.errors import SchemaError
 from spark_cas.options.parse import parse_read
+from spark_cas.options.read_range import LATEST
+from spark_cas.options.request import ReadRequest
 from spark_cas.spark.reading.bootstrap import pin, without_topic
 from spark_cas.spark.schema import HEADERS
 from spark_cas.spark.setup import own_errors
@@ -101,9 +104,10 @@ def verify_log(
     columns = _compared(df)
     values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     options = {name: str(value) for name, value in values.items()}
-    parse_read(options).selection.only()
+    request = parse_read(options)
+    request.selection.only()
     reader = df.sparkSession.read.format("conditional-log").option("includeHeaders", str("headers" in columns))
-    log = reader.options(**_pinned(df.sparkSession, options)).load()
+    log = reader.options(**_pinned(df.sparkSession, options, request)).load()
     counted = _counted(df, log, columns)
     (total,) = counted.agg(*_totals(columns)).collect()
     differences = _uneven(counted, first) if total.missing or total.unexpected else []
@@ -125,16 +129,24 @@ def verify_log(
     )
 
 
-def _pinned(spark: "SparkSession", options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options with the present end offsets, unless they select partitions or have an end.
+def _pinned(spark: "SparkSession", options: Mapping[str, str], request: ReadRequest) -> dict[str, str]:
+    """Return the options with the present end offsets, unless they have an end.
 
     Several queries read the log. On Spark 4.0 each of them would have end offsets of its own.
     """
-    names = {name.lower() for name in options}
-    if "assign" in names or any(name.startswith("ending") for name in names):
+    if request.range.ending.wanted != LATEST:
         return dict(options)
-    whole = {name: value for name, value in options.items() if not name.lower().startswith("starting")}
-    return {**without_topic(options), **pin(spark, whole).range_options()}
+    own = {name.lower(): value for name, value in options.items() if not name.lower().startswith("ending")}
+    # The view of the end offsets accepts no part of a log.
+    whole = {name: own[name] for name in own if name not in ("assign", "logid") and not name.startswith("starting")}
+    (topic,), assigned = request.selection.topics, {at.partition for at in request.selection.assigned}
+    if assigned and "path" not in own:
+        whole["topic"] = topic
+    pinned = {name.lower(): value for name, value in pin(spark, whole).range_options().items()}
+    if assigned:
+        ends = json.loads(pinned["endingoffsets"])[topic]
+        pinned["endingoffsets"] = json.dumps({topic: {each: ends[each] for each in ends if int(each) in assigned}})
+    return {**pinned, **without_topic(own)}
 
 
 def _compared(df: "DataFrame") -> list[str]:

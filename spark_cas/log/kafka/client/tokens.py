@@ -8,12 +8,10 @@ import os
 import re
 import threading
 import time
-from importlib import import_module
 from urllib.parse import parse_qsl
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log import timing
-from spark_cas.log.deadline import call_within
+from spark_cas.log.references import call_function
 
 _LOG = logging.getLogger("spark_cas")
 _REUSED_SHARE = 0.5
@@ -91,46 +89,8 @@ def tokens_of(provider: str, extensions: str = "") -> Tokens:
 
 
 def _new_token(name: str, arguments: dict[str, str]) -> tuple[str, float]:
-    """Call the function in a thread, because it may never return. Return its token and the expiry time."""
-    results: list[object] = []
-    seconds = 3 * timing.current().longest_request
-    try:
-        call_within(seconds, lambda: results.append(_called(name, arguments)))
-    except TimeoutError:
-        raise OptionError(
-            f"option tokenProvider: the function did not return within {seconds:.0f} s. Check that this machine "
-            "reaches the service that issues the tokens, and set a timeout for the requests of the function."
-        ) from None
-    return _checked(results[0])
-
-
-def _called(name: str, arguments: dict[str, str]) -> object:
-    """Return the result of the function.
-
-    The text of an exception may contain a secret, so it is neither shown nor kept as the cause of the error.
-    """
-    module, _, attribute = name.partition(":")
-    function = None
-    try:
-        function = getattr(import_module(module), attribute)
-        if callable(function):
-            return function(**arguments)
-        failure = OptionError("option tokenProvider must name a function, and names another object.")
-    except OptionError as error:
-        failure = error.with_traceback(None)
-    except BaseException as error:  # noqa: BLE001 - also SystemExit, which would end the thread without a result
-        kind = type(error).__name__
-        if function is None:
-            failure = OptionError(
-                f"option tokenProvider names a function that cannot be imported here ({kind}). Install its module "
-                "for the driver and every worker, or add its folder to PYTHONPATH."
-            )
-        else:
-            failure = OptionError(
-                f"option tokenProvider: the function raised {kind} instead of returning a token. To see its message, "
-                "call it in a Python session of the same machine."
-            )
-    raise failure
+    """Call the function, and return its token and the expiry time."""
+    return _checked(call_function("option tokenProvider", name, arguments))
 
 
 def _checked(result: object) -> tuple[str, float]:

@@ -40,7 +40,7 @@ def kafka_spec(
 ) -> KafkaSpec:
     """Return the spec of a topic.
 
-    A secret in ``settings`` may be a reference, ``env:NAME`` or ``file:PATH``, and is not resolved here.
+    A secret in ``settings`` may be a reference, such as ``env:NAME``, and is not resolved here.
 
     Args:
         servers: The bootstrap servers, ``host:port`` separated by commas.

@@ -11,6 +11,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings import msk
 from spark_cas.log.kafka.settings.client_settings import NO_KERBEROS
 from spark_cas.log.kafka.settings.jaas import Login, parse_jaas
+from spark_cas.log.references import FUNCTION
 
 _LOG = logging.getLogger("spark_cas")
 
@@ -44,7 +45,6 @@ EXTENSIONS = "sasl.oauthbearer.extensions"
 
 PROVIDER = "sasl.oauthbearer.config"
 """librdkafka's name of the text that it hands to the function that returns tokens. Here it is the token provider."""
-_FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 # Without a scheme, as in Spark's connector. Other forms that the client accepts are not treated as loopback.
 _SERVER = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]/@\s]+))(?::\d+)?")
@@ -117,7 +117,7 @@ def _provided(
             "leave out the other."
         )
     _check_surplus(settings, mechanism)
-    if _FUNCTION.fullmatch(provider.strip()) is None:
+    if FUNCTION.fullmatch(provider.strip()) is None:
         raise OptionError("option tokenProvider must be package.module:function, but is not.")
     extensions = {name.removeprefix(_EXTENSION): value for name, value in options.items()}
     if not all(name.startswith(_EXTENSION) for name in options):

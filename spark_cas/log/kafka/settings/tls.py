@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.references import PREFIXES
 
 _TYPE, _LOCATION, _PASSWORD = "ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password"
 _KEY, _CHAIN, _KEY_PASSWORD = "ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.key.password"
@@ -129,10 +130,10 @@ def _java_key_store(values: Mapping[str, str]) -> dict[str, str]:
 
 def _path(values: Mapping[str, str], name: str) -> str:
     """Return a path unchanged. It cannot be a reference, because the client opens the file itself."""
-    if values[name].startswith(("env:", "file:")):
+    if values[name].startswith(PREFIXES):
         raise OptionError(
-            f"option kafka.{name} must be the plain path of a file that every worker has, without env: or file: "
-            "before it; those are for passwords and PEM texts."
+            f"option kafka.{name} must be the plain path of a file that every worker has, without env:, file: "
+            "or function: before it; those are for passwords and PEM texts."
         )
     return values[name]
 
