@@ -1,7 +1,6 @@
 """Micro-batches that `foreachBatch` writes to the topics in their column `topic`, each exactly once in each topic."""
 
 import json
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,20 +8,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 from spark_cas import open_log, route
-from spark_cas.core.errors import (
-    CheckpointMismatchError,
-    ConflictError,
-    InputChangedError,
-    OptionError,
-    ProgressLostError,
-)
-from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.log.load.planning import job_progress, pin_plan
+from spark_cas.core.errors import CheckpointMismatchError, ConflictError, InputChangedError, OptionError
+from spark_cas.log.load.planning import job_progress
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing.topics_write import TopicsWriter
 from tests.spark.sinks import FORMAT, Source, finish
 from tests.spark.test_kafka_topics import PARTITIONS, Topics, changed_in_tasks, error_of, refused
-from tests.support.writing import append_foreign, values_in
+from tests.support.writing import values_in
 from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -154,18 +146,6 @@ def test_later_batch_in_one_topic_rejects_an_older_one_in_all_topics(spark, topi
         older = partial(append, spark, topics, number, {"a": "9", "b": "123"})
         assert refused(CheckpointMismatchError, older).startswith(f"topic {topics.name['a']}: partition ")
     assert [all_values(topics, each) for each in "ab"] == [[*"12345678"], []]
-
-
-def test_topic_whose_ledger_entries_expired_gets_rows_if_another_topic_has_a_recent_batch(spark, topics):
-    with topics.log("b") as log:
-        planned = pin_plan(log, topics.options["job"], ExpectedOffsets("none"), stream=True, record=False)
-        log.record_plan(replace(planned, pinned_at_ms=1))
-        for partition in range(PARTITIONS["b"]):
-            append_foreign(log, partition, "-1")
-    append(spark, topics, 0, {"a": "1"})
-    assert topics.name["b"] in refused(ProgressLostError, lambda: append(spark, topics, 1, {"b": "2345"}))
-    append(spark, topics, 1, {"a": "1", "b": "2345"})
-    assert [all_values(topics, each) for each in "ab"] == [["1", "1"], ["-1"] * PARTITIONS["b"] + [*"2345"]]
 
 
 def test_replay_without_rows_of_a_topic_is_rejected_if_an_option_names_the_topic(spark, topics):

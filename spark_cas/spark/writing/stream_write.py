@@ -188,28 +188,15 @@ class BatchWriter(DataSourceArrowWriter):
         """Abort an atomic batch. Rows of other batches stay, and a replay resumes after them."""
         _abort(self.task, messages, self.task.request.batch_id)
 
-    def earlier_batch_ms(self) -> int:
-        """Return when the log got the newest chunk of an earlier batch, milliseconds since 1970; 0 if not known.
+    def require_next(self) -> None:
+        """Raise CheckpointMismatchError unless the number of the batch fits the ledger entries of its job.
 
-        The query of the batch counts as that of the ledger entries, because only tasks know it.
-
-        Raises CheckpointMismatchError if the number of the batch does not fit an entry.
+        The query of the batch counts as that of the entries, because only tasks know it.
         """
-        plan, number, known = self.task.plan, self.task.request.batch_id, [0]
+        plan, number = self.task.plan, self.task.request.batch_id
         for entry in self.task.ledger:
-            if plan is None or number is None or entry.batch is None:
-                continue
-            batch_so_far(Batch(entry.batch.query, number), plan.job, entry.partition, entry)
-            if entry.batch.id < number:
-                known.append(entry.committed_at_ms)
-        return max(known)
-
-    def begun_after(self, time_ms: int) -> "BatchWriter":
-        """Return the writer of a batch that began after this time, as after its plan, for `forgot_none`."""
-        plan = self.task.plan
-        if plan is None:
-            return self
-        return BatchWriter(replace(self.task, plan=replace(plan, pinned_at_ms=max(plan.pinned_at_ms, time_ms))))
+            if plan is not None and number is not None and entry.batch is not None:
+                batch_so_far(Batch(entry.batch.query, number), plan.job, entry.partition, entry)
 
 
 def _task(request: WriteRequest, schema: StructType, run: str | None) -> BatchTask:

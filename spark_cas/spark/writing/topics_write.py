@@ -97,16 +97,15 @@ def _plan_batch(requests: Mapping[str, WriteRequest], schemas: Mapping[str, Stru
     """Plan a micro-batch in each topic, and compare it with the ledgers of all before any row is appended.
 
     The driver does not know the query of the batch, so it compares only the number. The tasks compare the query too.
-    The entries of a topic expire if it gets no rows for long. Then those of other topics prove when the batch began.
     """
-    writers, began_ms = {}, 0
+    writers = {}
     for topic, each in requests.items():
         with of_topic(topic):
             writers[topic] = plan_batch_write(each, schemas[topic])
     for topic, writer in writers.items():
         with of_topic(topic), measured_plan(writer.task.request):
-            began_ms = max(began_ms, writer.earlier_batch_ms())
-    return {topic: writer.begun_after(began_ms) for topic, writer in writers.items()}
+            writer.require_next()
+    return writers
 
 
 @called_by_spark
