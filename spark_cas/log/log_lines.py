@@ -72,9 +72,6 @@ def _set_level() -> None:
         _LOG.addHandler(handler)
 
 
-_LOG = logging.getLogger("spark_cas")
-
-
 @cache
 def log_unused(accelerator: str, reason: str) -> None:
     """Log that an accelerator is not used, once in a process for each reason."""

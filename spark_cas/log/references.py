@@ -23,7 +23,8 @@ FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 def resolved(setting: str, value: str) -> str:
     """Return the value of a setting, or of its reference.
 
-    One newline at the end of a file is not part of the secret. A function is called without arguments.
+    One newline at the end of a file is not part of the secret. A function is called without arguments, for
+    each new client, and by several threads at once.
 
     Raises:
         OptionError: A variable is not set, a file cannot be read, a function fails, or the value is empty or contains

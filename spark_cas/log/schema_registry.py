@@ -81,8 +81,8 @@ def check_settings(settings: Settings) -> dict[str, Any]:
     for each in urls:
         if each.username is not None:
             raise OptionError(
-                "the URL of the schema registry has a user. Set basic.auth.user.info to a reference, env:NAME or "
-                "file:PATH, to USER:PASSWORD."
+                "the URL of the schema registry has a user. Set basic.auth.user.info to a reference, env:NAME, "
+                "file:PATH or function:MODULE:NAME, to USER:PASSWORD."
             )
         if (
             each.scheme == "http"

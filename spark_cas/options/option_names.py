@@ -103,7 +103,7 @@ def without_secret(name: str, value: str) -> str:
     secrets = [value]
     if key == f"{KAFKA}sasl.jaas.config":
         secrets = [each for option, each in parse_jaas(value).options.items() if _SECRET.search(option)]
-    # Only the settings of Kafka may be references.
+    # A value of another client is hidden, also if it is a reference.
     is_public = key.startswith(KAFKA) and all(each.startswith(PREFIXES) for each in secrets)
     return value if is_public else "..."
 

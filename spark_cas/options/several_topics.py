@@ -9,7 +9,7 @@ from spark_cas.options.request import WriteRequest
 from spark_cas.options.table import SERVERS, one_topic
 
 MOST_TOPICS = 100
-"""The maximum number of topics of a load. The driver plans them one after the other."""
+"""The maximum number of topics of a write. The driver plans them one after the other."""
 
 _ONE_TOPIC = "Set option topic, and write the rows of each topic as a load of its own."
 _EXPECTED = "expectedoffsets"

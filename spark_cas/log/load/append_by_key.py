@@ -152,7 +152,7 @@ class _Tail:
             for piece in outside(there, own) if there else ():
                 yield from self._read(piece)
             # The range is adjacent to the known one.
-            known = self._known or unseen
+            known = unseen if self._known is None else self._known
             self._known = OffsetRange(
                 min(known.base_offset, unseen.base_offset), max(known.end_offset, unseen.end_offset)
             )

@@ -209,7 +209,7 @@ def _topics_in(df: "DataFrame") -> list[str]:
         raise SchemaError("a row has no topic: its column topic is null. Nothing was appended. Set it in each row.")
     if len(result) > MOST_TOPICS:
         raise OptionError(
-            f"the column topic has more than {MOST_TOPICS} values, the maximum number of topics of a load. Nothing "
+            f"the column topic has more than {MOST_TOPICS} values, the maximum number of topics of a write. Nothing "
             f"was appended. Check the column, or write the rows with several loads."
         )
     return result

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from spark_cas.core.errors import ConditionalLogError, ConflictError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.load_locks import LoadLock
-from spark_cas.core.micro_batch import Batch, batch_so_far
+from spark_cas.core.micro_batch import Batch
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import Layout, PartitionResult, Plan, Progress
 from spark_cas.log import clock
@@ -187,16 +187,6 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort an atomic batch. Rows of other batches stay, and a replay resumes after them."""
         _abort(self.task, messages, self.task.request.batch_id)
-
-    def require_next(self) -> None:
-        """Raise CheckpointMismatchError unless the number of the batch fits the ledger entries of its job.
-
-        The query of the batch counts as that of the entries, because only tasks know it.
-        """
-        plan, number = self.task.plan, self.task.request.batch_id
-        for entry in self.task.ledger:
-            if plan is not None and number is not None and entry.batch is not None:
-                batch_so_far(Batch(entry.batch.query, number), plan.job, entry.partition, entry)
 
 
 def _task(request: WriteRequest, schema: StructType, run: str | None) -> BatchTask:

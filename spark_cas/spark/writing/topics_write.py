@@ -4,7 +4,7 @@ Each topic has a writer of its own, with its own plan, conditions and progress.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -94,18 +94,13 @@ def _plan_load(
 
 
 def _plan_batch(requests: Mapping[str, WriteRequest], schemas: Mapping[str, StructType]) -> dict[str, BatchWriter]:
-    """Plan a micro-batch in each topic, and compare it with the ledgers of all before any row is appended.
-
-    The driver does not know the query of the batch, so it compares only the number. The tasks compare the query too.
-    """
-    writers = {}
+    """Plan a micro-batch in each topic. Each task compares it with the ledgers of all topics before it appends."""
+    tasks = {}
     for topic, each in requests.items():
         with of_topic(topic):
-            writers[topic] = plan_batch_write(each, schemas[topic])
-    for topic, writer in writers.items():
-        with of_topic(topic), measured_plan(writer.task.request):
-            writer.require_next()
-    return writers
+            tasks[topic] = plan_batch_write(each, schemas[topic]).task
+    ledger = tuple(entry for task in tasks.values() for entry in task.ledger)
+    return {topic: BatchWriter(replace(task, ledger=ledger)) for topic, task in tasks.items()}
 
 
 @called_by_spark

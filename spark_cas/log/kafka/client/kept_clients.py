@@ -146,6 +146,7 @@ class Members:
                 message = member.poll(4 * timing.current().poll_pause)
                 error = None if message is None else message.error()
                 if error is not None and error.code() in NOT_PERMITTED:
+                    self.drop(group)  # a client reports it once
                     raise KafkaException(error)
                 if time.monotonic() >= deadline:
                     raise KafkaException(_timed_out())
@@ -230,8 +231,10 @@ class ClientSet:
         Use it only for values that the append itself verifies, that are refreshed on every use, or that change
         rarely.
         """
+        if fresh:
+            self._known.pop(subject, None)
         since, result = self._known.get(subject, (-math.inf, None))
-        if fresh or time.monotonic() - since > timing.current().cached_age:
+        if time.monotonic() - since > timing.current().cached_age:
             result = read()
             self._known[subject] = time.monotonic(), result
         return cast(Value, result)

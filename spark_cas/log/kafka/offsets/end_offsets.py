@@ -1,4 +1,4 @@
-"""Read the end offsets of partitions, after a barrier if a commit may not be visible yet.
+"""Find the end offsets of partitions, after a barrier if a commit may not be visible yet.
 
 A stale leader returns old end offsets, because a read has no epoch. `proven_bounds` excludes that by a write.
 """
@@ -245,7 +245,7 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Request, abs
 
 
 def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[[], _Answer], doing: str) -> _Answer:
-    """Send a request as `ask` to the leaders of partitions of one topic, which the client has to know before.
+    """Send a request as `Admin.ask` to the leaders of partitions of one topic, which the client has to know before.
 
     After an error, request the leaders again, because librdkafka drops a leader that reports it is none. Confirm the
     answer if a broker answered late (`Admin.waited_recently`).

@@ -22,6 +22,7 @@ from spark_cas.log.kafka.client.client_errors import (
     NOT_PERMITTED,
     STUMBLED,
     Meaning,
+    Right,
     meaning_of,
     on_groups,
     on_topic,
@@ -81,7 +82,7 @@ class GroupMetadata:
             except KafkaException as error:
                 if not passes(error.args[0].code(), reached=True):
                     raise plain_error(error, doing, *self._rights) from None
-                self._require_right(doing)
+                self._require_right(doing, *self._rights)
                 if not wait.again("a transaction that may change it is open, or its broker does not answer"):
                     raise UndecidedError(
                         f"{self._description} of {_named(ats)} is undecided: a transaction that may change it is "
@@ -107,13 +108,13 @@ class GroupMetadata:
 
         return added
 
-    def _require_right(self, doing: str) -> None:
+    def _require_right(self, doing: str, *rights: Right) -> None:
         """Raise if the principal lacks a permission. The client reports that only to `poll`, and keeps waiting."""
         message = self._members.of(self._group).poll(0)
         error = None if message is None else message.error()
         if error is not None and error.code() in NOT_PERMITTED:
             self._members.drop(self._group)  # a client reports it once
-            raise plain_error(KafkaException(error), doing, *self._rights)
+            raise plain_error(KafkaException(error), doing, *rights)
 
     def _committed(self, ats: Sequence[TopicPartition], timeout_seconds: float) -> list[TopicPartition]:
         result: list[TopicPartition] = self._members.of(self._group).committed(
@@ -168,17 +169,17 @@ class Ledger(GroupMetadata):
         The group stays, because another topic may have a job of this name. Raises StorageError.
         """
         nothing = [TopicPartition(topic, each, 0) for each in range(partitions)]
-
         doing = f"erasing {self._description}"
+        rights = on_groups("Read", self._spec.prefix), on_topic("Read", topic)
 
         def question() -> None:
             try:
                 self._commit(nothing)
             except KafkaException:
-                self._require_right(doing)
+                self._require_right(doing, *rights)
                 raise
 
-        admin.ask(question, doing, on_groups("Read", self._spec.prefix), on_topic("Read", topic))
+        admin.ask(question, doing, *rights)
 
 
 def _entry(topic: str, log_id: str, progress: Progress) -> TopicPartition:

@@ -161,7 +161,10 @@ class KafkaSpec:
         return f"{self.prefix}/{self.topic}/grants"
 
     def id_of_registry_write(self) -> str:
-        """Return one of `_REGISTRY_IDS` transactional ids that write to a registry topic, at random."""
+        """Return one of `_REGISTRY_IDS` transactional ids that write to a registry topic, at random.
+
+        The topic of this spec must be the registry topic, not that of a log.
+        """
         return f"{self.prefix}/{self.topic}/{_CHANCE.randrange(_REGISTRY_IDS)}"
 
     @property
