@@ -122,7 +122,11 @@ def test_json_without_documents_is_rejected(load, tmp_path, content, options):
 
 
 @pytest.mark.parametrize(
-    ("name", "line", "header"), [("a.csv", "1{0},one\n", '"id",n\n'), ("a.json", '{{"id": 1{0}, "n": "one"}}\n', "")]
+    ("name", "line", "header"),
+    [
+        ("a.csv", "1{0},one\n", '"id",n\n'),
+        pytest.param("a.json", '{{"id": 1{0}, "n": "one"}}\n', "", marks=pytest.mark.full),
+    ],
 )
 def test_complete_load_prints_no_traceback(tmp_path, name, line, header):
     """The file has so many rows that a worker still sends some after Spark has read the first one."""

@@ -21,6 +21,7 @@ from spark_cas.core.errors import (
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import pin_plan
+from tests.long import full
 from tests.spark.session_settings import session_settings
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When, crash
 from tests.support.writing import append_foreign, table_of, values_in
@@ -199,6 +200,7 @@ def test_a_write_without_a_job_stops_as_well(spark, path, tmp_path):
         assert len(values_in(log, 1)) < SLOW_CHUNKS * CHUNK, "the other task completed"
 
 
+@pytest.mark.parametrize("address", ["embedded", *full("kafka", also=pytest.mark.kafka)], indirect=True)
 def test_on_connect_changed_input_of_one_task_stops_the_other(connect, address, tmp_path):
     """Keep this test last: during a Connect session, column functions belong to Connect."""
     require_changed_input_stops_the_other(connect, address, tmp_path)
