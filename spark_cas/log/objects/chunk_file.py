@@ -45,6 +45,10 @@ _HEADERS = "headers.list.element"
 _COMPRESSION = dict.fromkeys(("key", f"{_HEADERS}.key", f"{_HEADERS}.value", "timestamp", "offset"), _CODEC)
 """Codec per Parquet column. The value column uses it only if `_shrinks` returns True."""
 
+_DICTIONARY_BYTES = 128 * 1024
+"""The size at which Parquet stops collecting different keys. A read decodes all of them first (`_batch_rows`), and a
+larger dictionary takes longer to build than it saves."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkId:
@@ -120,6 +124,7 @@ def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredCh
         store_schema=False,
         write_statistics=["offset", "timestamp"],
         use_dictionary=["key"],
+        dictionary_pagesize_limit=_DICTIONARY_BYTES,
         column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
     ) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))
