@@ -19,7 +19,7 @@ _PROCESS_STATES = {
     False: "Its process has ended",
     None: "Its process is on another host, or not known",
 }
-_RESTORE = "restore what the message names from a backup, or use the version of spark_cas that wrote it"
+_RESTORE = "restore the named file or entry from a backup, or use the version of spark_cas that wrote it"
 _FIXES = {
     ErrorKind.ACCESS_DENIED: "grant the named right, then run spark-cas doctor LOG",
     ErrorKind.CHUNK_DAMAGED: _RESTORE,
@@ -99,7 +99,7 @@ def _of_transactions(log: Backend, now_ms: int) -> Iterator[Finding]:
         # Also if kafka-python is missing: a monitor would be green, and check nothing.
         fix = "grant Read on the topic and Describe on all transactional ids, and start all brokers"
         if isinstance(error, OptionError):
-            fix = "correct what the message names, or pip install 'spark-cas[doctor]', or use kafka-transactions.sh"
+            fix = "correct the named option, or pip install 'spark-cas[doctor]', or use kafka-transactions.sh"
         yield Finding(Problem.TRANSACTIONS_UNREADABLE, Severity.WARNING, f"log {log.topic}", error.message, fix)
         return
     for each in transactions:
