@@ -8,7 +8,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 from spark_cas import open_log, route
-from spark_cas.core.errors import CheckpointMismatchError, ConflictError, InputChangedError, OptionError
+from spark_cas.core.errors import (
+    CheckpointMismatchError,
+    ConflictError,
+    InputChangedError,
+    JobMismatchError,
+    OptionError,
+)
 from spark_cas.log.load.planning import job_progress
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing.topics_write import TopicsWriter
@@ -146,6 +152,23 @@ def test_later_batch_in_one_topic_rejects_an_older_one_in_all_topics(spark, topi
         older = partial(append, spark, topics, number, {"a": "9", "b": "123"})
         assert refused(CheckpointMismatchError, older).startswith(f"topic {topics.name['a']}: partition ")
     assert [all_values(topics, each) for each in "ab"] == [[*"12345678"], []]
+
+
+def test_another_query_under_the_job_name_appends_to_no_topic(spark, topics, tmp_path):
+    source = Source(spark, tmp_path / "source")
+    source.add("x", "a1")
+    stream = source.stream().withColumn("topic", sf.lit(topics.name["a"]))
+
+    def write(batch, number):
+        options = {**topics.options, "batchId": number}
+        route(batch, options).write.format(FORMAT).mode("append").options(**options).save()
+
+    writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    finish(writer.trigger(availableNow=True).start())
+    before = all_values(topics, "a")
+    assert len(before) == 1
+    refused(JobMismatchError, lambda: append(spark, topics, 1, {"a": "2", "b": "12345678"}))
+    assert [all_values(topics, each) for each in "ab"] == [before, []]
 
 
 def test_replay_without_rows_of_a_topic_is_rejected_if_an_option_names_the_topic(spark, topics):
