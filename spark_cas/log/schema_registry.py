@@ -82,7 +82,7 @@ def check_settings(settings: Settings) -> dict[str, Any]:
         if each.username is not None:
             raise OptionError(
                 "the URL of the schema registry has a user. Set basic.auth.user.info to a reference, env:NAME, "
-                "file:PATH or function:MODULE:NAME, to USER:PASSWORD."
+                "file:PATH or function:package.module:function, to USER:PASSWORD."
             )
         if (
             each.scheme == "http"

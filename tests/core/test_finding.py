@@ -25,6 +25,7 @@ def has_fix(arguments):
 def test_each_kind_of_finding_has_a_fix():
     sources = [file.read_text() for file in PACKAGE.rglob("*.py")]
     calls = [each for text in sources if "Finding(" in text for each in calls_of(text)]
+    assert calls
     assert [ast.unparse(each["meaning"]) for each in calls if not has_fix(each)] == []
     reported = {each for each in Problem if any(f"Problem.{each}" in text for text in sources)}
     assert reported == {*Problem}

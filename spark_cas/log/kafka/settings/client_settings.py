@@ -270,7 +270,8 @@ REFUSALS: tuple[Refusal, ...] = (
     # librdkafka's names. Only Java's name is accepted for each setting, which Spark's connector accepts too.
     Refusal("Write kafka.sasl.mechanism.", ("sasl.mechanisms",)),
     Refusal(
-        "Write it in kafka.sasl.jaas.config, whose password may be env:NAME, file:PATH or function:MODULE:NAME.",
+        "Write it in kafka.sasl.jaas.config, whose password may be env:NAME, file:PATH or "
+        "function:package.module:function.",
         ("sasl.password", "sasl.username"),
     ),
     Refusal(
