@@ -32,6 +32,7 @@ class KafkaCluster:
           reserves the port (`tools.ports`) for a proxy that forwards to `KafkaNode.proxied_address`.
         secured: names and protocols of further listeners, such as ``{"SASL": "SASL_PLAINTEXT"}``, for
           `KafkaNode.address_at`
+        classes: a folder with further Java classes for the nodes
         heap_mb: the maximum heap of a node in MiB
         measured: use all compilers of the JVM. By default nodes use only the first one, which starts faster.
         port: the port for clients of the first node, if it is free. By default, and otherwise, it is any free port.
@@ -45,6 +46,7 @@ class KafkaCluster:
         settings: Mapping[str, str] | None = None,
         advertised_ports: Sequence[int] = (),
         secured: Mapping[str, str] | None = None,
+        classes: Path | None = None,
         heap_mb: int = 384,
         measured: bool = False,
         port: int | None = None,
@@ -55,6 +57,7 @@ class KafkaCluster:
         self._settings = {**_replication(nodes), **(settings or {})}
         self._advertised_ports = tuple(advertised_ports)
         self._secured = dict(secured or {})
+        self._classes = classes
         self._heap_mb = heap_mb
         self._measured = measured
         self._port = port
@@ -135,7 +138,15 @@ class KafkaCluster:
         for (name, protocol), port in zip(self._secured.items(), secured, strict=True):
             listeners.append(Listener(name, port, port, protocol))
         folder = self.folder / f"node-{number}"
-        return KafkaNode(number, folder, self._conf, listeners, heap_mb=self._heap_mb, measured=self._measured)
+        return KafkaNode(
+            number,
+            folder,
+            self._conf,
+            listeners,
+            classes=self._classes,
+            heap_mb=self._heap_mb,
+            measured=self._measured,
+        )
 
     def _format(self) -> None:
         cluster_id = f"A{secrets.token_urlsafe(16)[1:]}"  # Kafka rejects ids that start with a dash
@@ -157,6 +168,7 @@ class KafkaBroker(KafkaCluster):
         settings: Mapping[str, str] | None = None,
         advertised_port: int | None = None,
         secured: Mapping[str, str] | None = None,
+        classes: Path | None = None,
         heap_mb: int = 512,
         measured: bool = False,
         port: int | None = None,
@@ -168,6 +180,7 @@ class KafkaBroker(KafkaCluster):
             settings=settings,
             advertised_ports=ports,
             secured=secured,
+            classes=classes,
             heap_mb=heap_mb,
             measured=measured,
             port=port,

@@ -41,11 +41,20 @@ class KafkaNode:
     """A node in ``folder``, which holds its settings, data and output, and its pid while it runs."""
 
     def __init__(
-        self, node_id: int, folder: Path, conf: Path, listeners: Sequence[Listener], *, heap_mb: int, measured: bool
+        self,
+        node_id: int,
+        folder: Path,
+        conf: Path,
+        listeners: Sequence[Listener],
+        *,
+        classes: Path | None,
+        heap_mb: int,
+        measured: bool,
     ) -> None:
         self.id = node_id
         self._folder = folder
         self._conf = conf
+        self._classes = classes
         self._ports = {each.name: each for each in listeners}
         self._jvm_options = (f"-Xmx{heap_mb}m", *(() if measured else (_COMPILE_QUICKLY,)))
         self._process: subprocess.Popen[bytes] | None = None
@@ -217,5 +226,5 @@ class KafkaNode:
             *(java(), *_JVM_OPTIONS, *options),
             f"-Djava.io.tmpdir={self._folder / 'tmp'}",  # JVM native libraries are unpacked here
             f"-Dlog4j2.configurationFile={self._conf / 'log4j2.properties'}",
-            *("-cp", f"{kafka_jars()}/*"),
+            *("-cp", os.pathsep.join([f"{kafka_jars()}/*", *([str(self._classes)] if self._classes else [])])),
         ]
