@@ -21,7 +21,7 @@ from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.doctor.examining import exact_transaction, examine, own_transactions
 from spark_cas.log.open import open_log, with_short_timeout
-from spark_cas.options.option_names import without_secret
+from spark_cas.options.option_values import without_secret
 from spark_cas.programs.errors import ExitCode, UsageError
 from spark_cas.programs.program import print_line
 from spark_cas.spark.supported import NEWEST, OLDEST, SUPPORTED, number_of

@@ -14,8 +14,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.partitioner import Partitioner, known_partitioner
-from spark_cas.options.option_names import is_for
-from spark_cas.options.option_values import OptionValues
+from spark_cas.options.option_values import OptionValues, is_for
 from spark_cas.options.read_range import EARLIEST, LATEST, Numbers, ReadLimit, ReadRange, Splitting, TriggerLimits
 from spark_cas.options.request import LOCK_WAIT_TIMEOUT_MS, ReadRequest, StreamRequest, WriteRequest
 from spark_cas.options.table import (
