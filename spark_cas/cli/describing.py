@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-from spark_cas.cli.lines import json_line
+from spark_cas.cli.command_line import json_line
 from spark_cas.cli.opening import opened
 from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.plan import Layout, Progress

@@ -14,7 +14,7 @@ from importlib import metadata
 from rich.console import Console
 
 from spark_cas import __version__
-from spark_cas.cli.lines import json_line
+from spark_cas.cli.command_line import json_line
 from spark_cas.cli.opening import naming, read_options
 from spark_cas.core.finding import Finding, Problem, Severity
 from spark_cas.log import clock, timing
