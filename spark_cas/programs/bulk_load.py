@@ -27,7 +27,7 @@ from spark_cas.options.parse import parse_load
 from spark_cas.options.request import WriteRequest
 from spark_cas.options.table import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.programs.arguments import Group, LoadRequest, add_input, add_log, add_rows, load_request, parser_of
-from spark_cas.programs.dead_letters import DeadLetters, dead_letters_of, is_log
+from spark_cas.programs.bad_rows import DeadLetters, dead_letters_of, is_log, row_limits, write_bad_rows
 from spark_cas.programs.errors import ExitCode, RowCountError, UsageError
 from spark_cas.programs.input.recorded_list import ListedInput, listed_input, record_list, require_same_list
 from spark_cas.programs.load_progress import LedgerWatch, LoadWatch, Sample, StageWatch, live_progress
@@ -379,7 +379,6 @@ class LoadRun:
         # Import here: reading a complete job does not require pyspark.
         from pyspark.sql.utils import is_remote
 
-        from spark_cas.programs.bad_rows import row_limits, write_bad_rows
         from spark_cas.programs.input.session_settings import pinned_settings
         from spark_cas.programs.load_input import (
             append_bad_rows,

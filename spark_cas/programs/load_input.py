@@ -14,8 +14,16 @@ from pyspark.sql.utils import is_remote
 
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.arguments import LoadRequest
-from spark_cas.programs.bad_rows import SOURCE, RowLimits, bad_records, bad_row, has_microseconds, reason_of
-from spark_cas.programs.dead_letters import DeadLetters, naming
+from spark_cas.programs.bad_rows import (
+    SOURCE,
+    DeadLetters,
+    RowLimits,
+    bad_records,
+    bad_row,
+    has_microseconds,
+    naming,
+    reason_of,
+)
 from spark_cas.programs.errors import UsageError, in_short
 from spark_cas.programs.input.avro_files import avro_rows
 from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows

@@ -10,8 +10,7 @@ from spark_cas.core.errors import SparkSetupError, UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.options.parse import parse_load
 from spark_cas.programs.arguments import LoadRequest
-from spark_cas.programs.bad_rows import RowLimits, write_bad_rows
-from spark_cas.programs.dead_letters import dead_letters_of
+from spark_cas.programs.bad_rows import RowLimits, dead_letters_of, write_bad_rows
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.recorded_list import ListedInput
