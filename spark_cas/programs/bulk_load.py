@@ -379,12 +379,12 @@ class LoadRun:
         # Import here: reading a complete job does not require pyspark.
         from pyspark.sql.utils import is_remote
 
-        from spark_cas.programs.input.session_settings import pinned_settings
         from spark_cas.programs.load_input import (
             append_bad_rows,
             has_rows,
             input_settings,
             ordered_rows,
+            pinned_settings,
             routed_rows,
             rows_in_footers,
             separated_rows,

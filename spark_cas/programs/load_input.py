@@ -1,13 +1,16 @@
-"""Rows of a load: a reader returns columns, and SQL expressions convert them to records."""
+"""Rows of a load: a reader returns columns, and SQL expressions convert them to records, under pinned settings."""
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import resources
+from types import MappingProxyType
 from typing import TYPE_CHECKING
+from warnings import catch_warnings
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from pyspark.sql.types import BinaryType, StringType, TimestampType
 from pyspark.sql.utils import is_remote
@@ -36,7 +39,6 @@ from spark_cas.programs.input.parts import BAD, POSITION, POSITION_COLUMNS, UTF_
 from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.recorded_list import ListedInput
 from spark_cas.programs.input.row_json import JSON_OPTIONS, row_json
-from spark_cas.programs.input.session_settings import pinned_settings
 from spark_cas.programs.input.spark_files import (
     binary_rows,
     checked_files,
@@ -358,3 +360,70 @@ def _order(request: LoadRequest) -> Iterator[tuple[str, str, bool]]:
         match = _DIRECTION.fullmatch(text)
         falls = match is not None and match["direction"].lower() == "desc"
         yield f"{_ORDER}{number}", match["expression"] if match else text, falls
+
+
+_NO_VALUE = "SQL_CONF_NOT_FOUND"
+"""Error condition of Spark for a setting without a value. This version may not know the setting."""
+
+
+PINNED: Mapping[str, str] = MappingProxyType(
+    {
+        f"spark.sql.{setting[0]}": setting[1]
+        for line in (resources.files(__package__) / "session_settings.txt").read_text(encoding="utf-8").splitlines()
+        if (setting := line.partition("#")[0].split())
+    }
+)
+"""Each pinned setting and its value during a load. The file has the effect of each."""
+
+
+@contextmanager
+def pinned_settings(spark: "SparkSession", extra: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
+    """Set all settings of `PINNED` and ``extra`` within the context, and restore the previous values after it.
+
+    A job may resume in another session, so the bytes of a row must not depend on the session. SQL expressions of a
+    load therefore run in UTC: ``date_format(ts, 'HH')`` is the hour in UTC, and a timestamp text without a zone is
+    UTC.
+
+    Spark resolves a DataFrame when it is built and when it runs, so both must be within the context. Other threads
+    that use the same session see the pinned values too. A setting is skipped if it has no value and the session
+    rejects it as unknown.
+
+    Raises:
+        UsageError: if the session does not permit a change of a setting; all settings are restored first
+    """
+    explicit = spark.conf.getAll
+    changed: list[str] = []
+    try:
+        for name, value in {**PINNED, **extra}.items():
+            current = _current(spark, name)
+            if current == value:
+                continue
+            try:
+                with catch_warnings(action="ignore"):  # Connect warns about deprecated settings
+                    spark.conf.set(name, value)
+            except PySparkException as error:
+                if current is None:
+                    continue
+                raise UsageError(
+                    f"the session does not allow {name} to be changed: it is {current!r}, and a load needs "
+                    f"{value!r}. Nothing was appended. Set it where the session is configured."
+                ) from error
+            changed.append(name)
+        yield
+    finally:
+        for name in changed:
+            if name in explicit:
+                with catch_warnings(action="ignore"):  # as above
+                    spark.conf.set(name, explicit[name])
+            else:
+                spark.conf.unset(name)
+
+
+def _current(spark: "SparkSession", name: str) -> str | None:
+    """Return the value of a setting; None if it has none, or if this version of Spark does not know it."""
+    try:
+        return spark.conf.get(name)
+    except PySparkException as error:
+        if error.getCondition() != _NO_VALUE:
+            raise
+        return None

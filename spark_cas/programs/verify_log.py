@@ -52,8 +52,7 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
 
 
 def _verify(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
-    from spark_cas.programs.input.session_settings import pinned_settings
-    from spark_cas.programs.load_input import input_settings, ordered_rows
+    from spark_cas.programs.load_input import input_settings, ordered_rows, pinned_settings
     from spark_cas.spark.reading.verify_log import verify_log
 
     request = arguments.request

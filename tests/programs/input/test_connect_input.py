@@ -14,9 +14,8 @@ from spark_cas.programs.bad_rows import RowLimits, dead_letters_of, write_bad_ro
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.recorded_list import ListedInput
-from spark_cas.programs.input.session_settings import pinned_settings
 from spark_cas.programs.input.spark_files import require_complete, text_rows
-from spark_cas.programs.load_input import append_bad_rows, input_settings, separated_rows
+from spark_cas.programs.load_input import append_bad_rows, input_settings, pinned_settings, separated_rows
 from spark_cas.spark import versions
 from tests.programs.input.reading import message_of, write_file
 from tests.support.writing import values_in
