@@ -255,7 +255,6 @@ _MOST_FILES = 1000
 _PRODUCER = f"urn:spark-cas:{__version__}"
 
 _MISSING = "openlineage-python is missing: pip install 'spark-cas[lineage]'"
-_LOG = logging.getLogger("spark_cas")
 
 
 class Lineage:

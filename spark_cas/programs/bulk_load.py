@@ -35,6 +35,7 @@ from spark_cas.programs.load_report import (
     JobRows,
     LoadReport,
     failed_report,
+    page_of,
     recorded_rows,
     rows_now,
     rows_of_same_kind,
@@ -161,14 +162,10 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     if report.bad_rows:
         print_line(console, f"warning: bad rows in {arguments.bad_rows}: {report.bad_rows:,}", "yellow")
     line = report.to_json()
-    content = line + "\n"
     try:
         if arguments.report is not None:
-            if arguments.report.lower().endswith(".html"):
-                from spark_cas.programs.report_page import page_of
-
-                content = page_of(report)
-            report_file.put(arguments.report, content)
+            is_page = arguments.report.lower().endswith(".html")
+            report_file.put(arguments.report, page_of(report) if is_page else line + "\n")
     except OSError as error:
         # The exit code is that of the load.
         print_line(console, f"error: the report was not written: {error}", "red")
