@@ -81,11 +81,10 @@ class Measurement:
 
 
 def publish(target: str, measurements: Sequence[Measurement]) -> None:
-    """Publish measurements to a target. This never raises an error. The first one is logged as a warning.
+    """Publish measurements to a target of `spark_cas.options.table.metrics_target`.
 
-    Args:
-        target: The target, as `spark_cas.options.table.metrics_target` returns it.
-        measurements: The measurements. A Pushgateway groups them by the labels that all of them share.
+    This never raises an error. The first one is logged as a warning. A Pushgateway groups the measurements by the
+    labels that all of them share.
     """
     if time.monotonic() < _failed.get(target, -math.inf):
         return
@@ -261,14 +260,7 @@ class Lineage:
     """Events of one run of a job. A failure to send one prints a warning, and stops further events."""
 
     def __init__(self, job: str, log: str, warn: Callable[[str], None], *, processing: str = "BATCH") -> None:
-        """Prepare the events.
-
-        Args:
-            job: The name of the job.
-            log: The address of the log, without settings; empty if the arguments name no valid log.
-            warn: Receives the text of a warning.
-            processing: ``BATCH`` or ``STREAMING``.
-        """
+        """Prepare the events. The address of the log is without settings, and empty if it is not valid."""
         self._job = job
         self._log = log
         self._warn = warn
@@ -290,11 +282,8 @@ class Lineage:
     ) -> None:
         """Send the last event, if `start` sent one.
 
-        Args:
-            state: ``COMPLETE``, ``FAIL`` or, for an interrupted run, ``ABORT``.
-            error: The kind of the error; a message could quote rows of the input.
-            rows: The number of appended rows; None if not known.
-            files: The input.
+        The state is ``COMPLETE``, ``FAIL`` or, for an interrupted run, ``ABORT``. The error is only its kind, because
+        a message could quote rows of the input.
         """
         if self._client is not None:
             self._try(lambda: self._emit(state, None, error, rows, files))

@@ -138,8 +138,7 @@ def is_for(key: str, *scopes: Scope) -> bool:
 def unused_by(*scopes: Scope) -> dict[str, str]:
     """Return the options of Spark's Kafka connector that have no effect in the scopes, except client settings.
 
-    Returns:
-        The replacement of each option, by name in lower case.
+    Each has its replacement. Their names are in lower case.
     """
     if not READING.issuperset(scopes):
         unused = UNUSED_SOURCE | UNUSED_SINK
@@ -230,12 +229,7 @@ class OptionValues:
 
     With several scopes, an option is valid if any of them accepts it, for a caller that does not know its scope yet.
 
-    Args:
-        options: The options as Spark passes them.
-        scopes: The uses that accept options.
-
-    Raises:
-        OptionError: An option is unknown or malformed, or does not apply to the backend of the log.
+    It raises OptionError if an option is unknown or malformed, or does not apply to the backend of the log.
     """
 
     def __init__(self, options: Mapping[str, str], *scopes: Scope) -> None:
@@ -272,14 +266,8 @@ class OptionValues:
     def get(self, name: str, kind: type[_T], *, explicit: bool = True) -> _T | None:
         """Return the parsed value of an option, its default, or None if it has neither.
 
-        Args:
-            name: The name of the option.
-            kind: The type of the value.
-            explicit: Whether to ignore the defaults of the log.
-
-        Raises:
-            OptionError: The value is malformed.
-            TypeError: The option has another type.
+        With ``explicit``, this ignores the defaults of the log. Raises OptionError if the value is malformed, and
+        TypeError if the option has another type than ``kind``.
         """
         values = self.explicit if explicit else self.merged
         option = BY_KEY[name.lower()]

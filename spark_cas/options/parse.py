@@ -327,18 +327,10 @@ def stream_to_topics() -> OptionError:
 def parsed_by_topic(
     options: Mapping[str, str], topics: Iterable[str], parse: Callable[[Mapping[str, str]], WriteRequest]
 ) -> dict[str, WriteRequest]:
-    """Parse the options for each topic.
+    """Parse the options of a write, which name no topic, for each of the topics of its rows.
 
-    Args:
-        options: The options of the write, which name no topic.
-        topics: The topics of the rows.
-        parse: Parses the options of one topic.
-
-    Returns:
-        The request by topic, sorted. They include the topics that only ``expectedOffsets`` names.
-
-    Raises:
-        OptionError: An option is invalid, or does not apply to several topics.
+    Returns the request by topic, sorted. They include the topics that only ``expectedOffsets`` names. Raises
+    OptionError if an option is invalid, or does not apply to several topics.
     """
     common = {name.lower(): value for name, value in options.items()}
     for name, why in _OF_ONE_TOPIC.items():

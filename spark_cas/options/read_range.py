@@ -144,14 +144,9 @@ class ReadLimit:
     """Whether a time after the last record means the end of the partition; else it is an error."""
 
     def resolve(self, bounds: Mapping[TopicPartition, Bounds], since: Since) -> dict[TopicPartition, int]:
-        """Return an offset for each partition.
+        """Return an offset for each partition that is read, which ``bounds`` contains.
 
-        Args:
-            bounds: The start and end offset of each partition to read.
-            since: Returns the offset of the first record at or after a time.
-
-        Raises:
-            OptionError: The option does not name exactly these partitions, or a time has no records.
+        Raises OptionError if the option does not name exactly these partitions, or if a time has no records.
         """
         wanted = dict.fromkeys(bounds, self.wanted) if isinstance(self.wanted, int) else dict(self.wanted)
         if wanted.keys() != bounds.keys():
@@ -190,10 +185,6 @@ class ReadRange:
     def resolve(self, bounds: Mapping[TopicPartition, Bounds], since: Since) -> dict[TopicPartition, OffsetRange]:
         """Return the offsets to read of each partition.
 
-        Args:
-            bounds: The start and end offset of each partition to read.
-            since: Returns the offset of the first record at or after a time.
-
         Raises:
             OptionError: A partition does not have the requested range.
             TrimmedError: Requested records of a partition were removed.
@@ -225,15 +216,9 @@ class ReadRange:
 
 
 def kept(at: TopicPartition, wanted: OffsetRange, start_offset: int, *, fail_on_data_loss: bool) -> OffsetRange:
-    """Return the retained part of a range; raise TrimmedError if records are missing.
+    """Return the part of a range from the oldest retained offset on.
 
-    An empty range below ``start_offset`` lacks no records.
-
-    Args:
-        at: The partition, for errors.
-        wanted: The requested range.
-        start_offset: The oldest retained offset.
-        fail_on_data_loss: Whether to raise TrimmedError instead of returning a shorter range.
+    Raises TrimmedError if records are missing, unless ``fail_on_data_loss`` is false. An empty range lacks none.
     """
     if wanted.base_offset >= start_offset:
         return wanted

@@ -183,13 +183,8 @@ def _name_and_value(text: str) -> tuple[str, str]:
 def checked_options(pairs: Iterable[tuple[str, str]], argument: str, *own: str) -> dict[str, str]:
     """Return the options of ``argument`` as a dict.
 
-    Args:
-        pairs: names and values in order
-        argument: the name of the argument for error messages
-        own: options that have arguments of their own, besides those for the location of the log
-
-    Raises:
-        UsageError: if an option has its own argument, or a name occurs twice (names are case-insensitive)
+    Raises UsageError if a name occurs twice (names are case-insensitive), or if an option has an argument of its own:
+    those in ``own``, and the location of the log.
     """
     options: dict[str, str] = {}
     reserved = {each.lower() for each in (*_ADDRESS, *own)}
@@ -293,12 +288,7 @@ def registry_settings(arguments: argparse.Namespace, *, uses_avro: bool) -> tupl
 def load_request(arguments: argparse.Namespace, *own_options: str) -> LoadRequest:
     """Return the request that `add_log`, `add_input` and `add_rows` parsed.
 
-    Args:
-        arguments: the parsed arguments
-        own_options: options of the log that have arguments of their own
-
-    Raises:
-        UsageError: if the arguments contradict each other
+    Other arguments set ``own_options``. Raises UsageError if the arguments contradict each other.
     """
     return LoadRequest(
         inputs=tuple(arguments.input or ()),

@@ -73,10 +73,8 @@ def has_microseconds(time: "Column") -> "Column":
 def reason_of(rows: "DataFrame", limits: RowLimits, *, tombstones: bool) -> "Column":
     """Return the reason code of a record that cannot be appended; null for other records.
 
-    Args:
-        rows: the records, with the columns key and value, and maybe headers and timestamp
-        limits: the limits of the log
-        tombstones: whether a null value is allowed
+    The records have the columns key and value, and maybe headers and timestamp. With ``tombstones``, a null value is
+    allowed.
     """
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
@@ -108,13 +106,8 @@ def bad_row(reason: "Column", number: str | None) -> "Column":
 def write_bad_rows(bad: "DataFrame", files: Sequence[InputFile], file: str) -> int:
     """Write the bad rows to a file as lines of JSON, before the load appends the others. Return their number.
 
-    Args:
-        bad: the rows, with the columns `BAD` and `FILE`, and further columns for their order
-        files: the files of the input
-        file: the file; its content is replaced
-
-    Raises:
-        UsageError: if the file cannot be written, or there are too many rows
+    The rows have the columns `BAD` and `FILE`, and further columns for their order. Raises UsageError if the file
+    cannot be written, or if there are too many rows.
     """
     order = [each for each in bad.columns if each != BAD]
     sorted_rows = bad.repartition(1).sortWithinPartitions(*order, BAD).limit(MOST_ROWS_IN_FILE + 1)
@@ -137,10 +130,7 @@ def write_bad_rows(bad: "DataFrame", files: Sequence[InputFile], file: str) -> i
 def bad_records(bad: "DataFrame", files: Sequence[InputFile], job: str) -> "tuple[DataFrame, list[Column]]":
     """Return bad rows as records, and their order: the text as value, the place and the reason as headers.
 
-    Args:
-        bad: the rows, as for `write_bad_rows`
-        files: the files of the input
-        job: the job of the load
+    The rows have the columns that `write_bad_rows` requires. ``job`` is the job of the load.
     """
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
@@ -193,10 +183,7 @@ class DeadLetters:
         return self.options["job"]
 
     def require_usable(self, log: Backend) -> None:
-        """Check that the bad rows can be appended, before the load reads a row.
-
-        Args:
-            log: the log of the load
+        """Check that the bad rows can be appended, before the load reads a row. ``log`` is the log of the load.
 
         Raises:
             UsageError: if the address has no log, has the log of the load, or has a log that requires keys
@@ -231,13 +218,8 @@ def dead_letters_of(target: str | None, write: WriteRequest, job: str) -> DeadLe
 
     On the same brokers, or in the same bucket, it has the client settings of the load.
 
-    Args:
-        target: the argument ``--bad-rows``
-        write: the write of the load
-        job: the job of the load
-
-    Raises:
-        ConditionalLogError: if the address is invalid, or the job name is too long
+    ``target`` is the argument ``--bad-rows``. ``write`` and ``job`` are those of the load. Raises ConditionalLogError
+    if the address is invalid, or the job name is too long.
     """
     if target is None or not is_log(target):
         return None

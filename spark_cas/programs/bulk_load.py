@@ -146,11 +146,8 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     The program prints the result on stderr, and as JSON in the last line of stdout. (spark-submit prints the stderr
     of Python programs on its own stdout.)
 
-    Args:
-        argv: the arguments
-        prog: the name of the program for help and usage errors
-        start_session: returns the session; its argument is whether to show Spark's log. It is called only if Spark is
-          necessary, for example not for a complete job with unchanged local files.
+    ``start_session`` is called only if Spark is necessary, for example not for a complete job with unchanged local
+    files.
     """
     arguments = parse_arguments(argv, prog)
     console = message_console()
@@ -215,13 +212,7 @@ class LoadRun:
     """One run of a load: the state of the job before it, the write, and the report after it."""
 
     def __init__(self, request: LoadRequest, start_session: "Callable[[], SparkSession]", console: Console) -> None:
-        """Prepare a run.
-
-        Args:
-            request: the load
-            start_session: returns the session; called once if the run needs Spark
-            console: the console for messages and progress
-        """
+        """Prepare a run. It starts the session at most once, if it needs Spark."""
         self.job = fresh_job_name() if request.job is None else request.job
         """The job of the request, or a unique name."""
         self._request = request

@@ -124,14 +124,8 @@ def separated_rows(
 def append_bad_rows(bad: "DataFrame", source: ListedInput, letters: DeadLetters, job: str) -> int:
     """Append the bad rows to a log, unless an earlier run has. Return their number.
 
-    Args:
-        bad: the rows, as `separated_rows` returns them
-        source: the input
-        letters: the write to the log
-        job: the job of the load
-
-    Raises:
-        ConditionalLogError: if the write fails
+    ``bad`` are the rows, as `separated_rows` returns them, and ``job`` is the job of the load. Raises
+    ConditionalLogError.
     """
     with naming(letters.write.spec.url, letters.job):
         records, order = bad_records(bad, source.files, job)

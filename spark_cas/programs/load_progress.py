@@ -206,8 +206,7 @@ class LedgerWatch:
     def _switch_plan(self, log: Backend) -> int:
         """Switch to the current plan and group, which change with an expansion or a new commit group.
 
-        Returns:
-            the rows that the job appended before the expansion
+        Returns the rows that the job appended before the expansion.
         """
         plan = plan_now(log, self._job)
         if plan is None:
@@ -264,12 +263,7 @@ class LoadWatch:
 
 @contextmanager
 def live_progress(console: Console, read: Callable[[], Snapshot]) -> Iterator[None]:
-    """Display the progress of a load in a background thread while the context is active.
-
-    Args:
-        console: the console
-        read: returns the current state; called in the background thread
-    """
+    """Display the progress of a load while the context is active. A background thread calls ``read``."""
     display: _Bar | _Lines = _Bar(console) if console.is_terminal else _Lines(console)
     done = Event()
     thread = Thread(target=_poll, args=(read, display, done), name="load progress", daemon=True)

@@ -225,9 +225,9 @@ def failed_report(
 
     Args:
         error: the error that ended the run
-        job: the name of the job, if it has one
-        log: the address of the log, without settings
-        seconds: the duration of the run
+        job: as in `LoadReport`
+        log: likewise
+        seconds: likewise
         rows: the rows of the job in the log; None if not known
         incomplete_before: whether the job was incomplete when the run began
         before: the rows of the job that were in the log when the run began; None if not known

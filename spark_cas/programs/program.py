@@ -116,10 +116,6 @@ def submitted_session(name: str, *, show_log: bool) -> "SparkSession":
 
     Spark's log is off unless ``show_log``, because the program prints the result itself. Log settings of a cluster
     are not changed.
-
-    Args:
-        name: the application name
-        show_log: whether to show Spark's log
     """
     builder = _builder(name)
     if _SUBMITTED in os.environ:

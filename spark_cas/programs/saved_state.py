@@ -157,13 +157,7 @@ def _require_all_tombstones(pinned: PinnedLog, oldest: PinnedBounds) -> None:
 
 
 def place_of(spark: "SparkSession", kind: str, name: str) -> "_Folder | _Table":
-    """Return the location of a saved state. It may be unused.
-
-    Args:
-        spark: the session
-        kind: one of `FORMATS`
-        name: a folder, or a table of the catalog
-    """
+    """Return the location of a saved state: a folder, or a table of the catalog. It may be unused."""
     return _Table(spark, name) if kind == "table" else _Folder(spark, kind, name.rstrip("/"))
 
 

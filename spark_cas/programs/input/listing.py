@@ -47,12 +47,7 @@ def list_input(paths: Sequence[str], spark: "SparkSession | None") -> Listing:
     An existing path is used literally, any other as a glob pattern. Folders are listed recursively without hidden
     names. Without a session, all paths without a scheme are local.
 
-    Args:
-        paths: the values of ``--input``
-        spark: the session; None if there is none yet
-
-    Raises:
-        UsageError: if a path does not exist or needs a session, a file occurs twice, or Spark would skip a file
+    Raises UsageError if a path does not exist or needs a session, a file occurs twice, or Spark would skip a file.
     """
     result: list[InputFile] = []
     skipped: list[str] = []

@@ -115,17 +115,11 @@ def read_parts(
 
     The lines arrive in the order of each file. The result has the columns of the reader, then `FILE` and `POSITION`.
 
-    Args:
-        batches: the lines
-        files: path and listed size of each file
-        reader: converts the bytes of a part
-        count_rows: counts the rows in some lines without the reader; None if the format has no such count
+    ``files`` are the path and listed size of each file. ``count_rows`` counts the rows in some lines without the
+    reader. It is None if the format has no such count.
 
-    Raises:
-        UnreadableInputError: if the size of a file differs from the list, or a reader returns a different number of
-          rows than `count_rows`
-
-    It also raises the errors of the readers.
+    Raises UnreadableInputError if the size of a file differs from the list, or if a reader returns a different number
+    of rows than `count_rows`. It also raises the errors of the readers.
     """
     indexes = {file_key(path): index for index, (path, _) in enumerate(files)}
     runs = (run for batch in batches for run in _runs(batch))
