@@ -14,7 +14,6 @@ from rich.table import Table
 
 from spark_cas.cli.command_line import json_line
 from spark_cas.cli.opening import duration_of, opened
-from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.plan import Layout, Progress
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
@@ -111,9 +110,11 @@ def describe(arguments: argparse.Namespace) -> None:
     console.print(_offsets_table(partitions))
     console.print(_jobs_table(jobs, layout) if jobs else "no jobs")
     if locks:
-        console.print(_load_lock_table(locks))
+        held = ((lock.job, lock.partitions_text, time_text(lock.granted_at_ms)) for lock in locks)
+        console.print(table_of(("lock of job", "partitions", "since"), held))
     if undecided:
-        console.print(_undecided_table(undecided))
+        cells = ((row["job"], row["rows"], row["partitions"], _time(row["committed_at_ms"])) for row in undecided)
+        console.print(table_of(("undecided job", "rows", "partitions", "newest chunk"), cells))
 
 
 def _show(arguments: argparse.Namespace, rows: _Rows, table: Table) -> None:
@@ -167,16 +168,6 @@ def _jobs_table(rows: _Rows, layout: Layout) -> Table:
         numbers = (row["rows"], row["chunks"], row["partitions"])
         cells.append((row["job"], *numbers, complete, _time(row["committed_at_ms"])))
     return table_of(("job", "rows", "chunks", "partitions", "complete", "newest chunk"), cells)
-
-
-def _undecided_table(rows: _Rows) -> Table:
-    cells = ((row["job"], row["rows"], row["partitions"], _time(row["committed_at_ms"])) for row in rows)
-    return table_of(("undecided job", "rows", "partitions", "newest chunk"), cells)
-
-
-def _load_lock_table(locks: Iterable[LoadLock]) -> Table:
-    cells = ((lock.job, lock.partitions_text, time_text(lock.granted_at_ms)) for lock in locks)
-    return table_of(("lock of job", "partitions", "since"), cells)
 
 
 def _time(milliseconds: int | None) -> str:

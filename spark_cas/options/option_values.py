@@ -158,13 +158,6 @@ def has_no_effect(key: str, *scopes: Scope) -> bool:
     return READING.isdisjoint(option.scopes) != READING.isdisjoint(scopes)
 
 
-def fits(key: str, *, on_kafka: bool) -> bool:
-    """Return whether an option applies to a backend."""
-    if is_setting(key):
-        return key.startswith(KAFKA if on_kafka else STORE)
-    return on_kafka or not BY_KEY[key].kafka_only
-
-
 def check_name(key: str, *scopes: Scope) -> None:
     """Raise OptionError unless any of the scopes accepts this option."""
     if is_setting(key):
@@ -340,8 +333,9 @@ def _refuse_misfits(explicit: Mapping[str, str], *, on_kafka: bool) -> None:
     """Raise OptionError for an option that does not apply to the log's backend."""
     kind, other = ("logs in an object store", "a topic") if on_kafka else ("topics", "no topic")
     for key in explicit:
-        if not fits(key, on_kafka=on_kafka):
-            name = BY_KEY[key].name if key in BY_KEY else key
+        option = BY_KEY.get(key)
+        if not key.startswith(KAFKA if on_kafka else STORE) if option is None else option.kafka_only and not on_kafka:
+            name = key if option is None else option.name
             raise OptionError(f"option {name} is for {kind}, and this log is {other}. Leave it out.")
 
 

@@ -17,7 +17,16 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.options.option_values import OptionValues, is_for
-from spark_cas.options.read_range import EARLIEST, LATEST, Numbers, ReadLimit, ReadRange, Splitting, TriggerLimits
+from spark_cas.options.read_range import (
+    EARLIEST,
+    LATEST,
+    Numbers,
+    ReadLimit,
+    ReadRange,
+    Splitting,
+    TriggerLimits,
+    parse_object,
+)
 from spark_cas.options.request import LOCK_WAIT_TIMEOUT_MS, ReadRequest, StreamRequest, WriteRequest
 from spark_cas.options.table import (
     ATOMIC_LOAD,
@@ -396,23 +405,12 @@ def _offsets_by_topic(text: str | None) -> dict[str, str]:
     if text is None or text.strip().lower() in ("end", "none"):
         return {}
     try:
-        settings = json.loads(text, object_pairs_hook=_each_once)
+        settings = parse_object(text)
     except (ValueError, RecursionError):
-        settings = None
-    if (
-        not isinstance(settings, dict)
-        or not settings
-        or not all(isinstance(each, dict) for each in settings.values())
-    ):
+        settings = {}
+    if not settings or not all(isinstance(each, dict) for each in settings.values()):
         raise OptionError(
             "without option topic, expected offsets must be 'end', 'none' or a JSON object with the offsets of each "
             'topic, such as {"flights": {"0": 17, "3": null}}; the value is none of these. Nothing was appended.'
         )
     return {topic: json.dumps(offsets) for topic, offsets in settings.items()}
-
-
-def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        raise ValueError("a name is there twice")
-    return result

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from spark_cas.core.errors import OptionError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds, OffsetRange
@@ -47,16 +47,35 @@ Since = Callable[[TopicPartition, int], int | None]
 """Returns the offset of a partition's first record at or after a time: `Backend.offset_since`."""
 
 
+_MALFORMED = (AttributeError, RecursionError, TypeError, ValueError)
+"""Errors of parsing JSON as another structure than the text has."""
+
+
 def parse_assigned(text: str) -> tuple[TopicPartition, ...]:
     """Parse ``{"flights": [0, 1]}``; raise ValueError with the expected form."""
-    expected = 'JSON that names topics and their partitions, each once, such as {"flights": [0, 1]}'
     try:
-        named = [(topic, each) for topic, partitions in _object(text) for each in _array(partitions)]
-    except ValueError:
-        raise ValueError(expected) from None
-    if not named or len(set(named)) < len(named):
-        raise ValueError(expected)
-    return tuple(sorted(TopicPartition(*each) for each in named))
+        named = [(topic, each) for topic, numbers in parse_object(text).items() for each in numbers]
+    except _MALFORMED:
+        named = []
+    valid = [TopicPartition(topic, each) for topic, each in named if type(each) is int and 0 <= each < 2**31]
+    if not named or len(set(valid)) < len(named):
+        raise ValueError('JSON that names topics and their partitions, each once, such as {"flights": [0, 1]}')
+    return tuple(sorted(valid))
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object; raise ValueError or RecursionError for other text, and if an object has a name twice."""
+
+    def each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        result = dict(pairs)
+        if len(result) < len(pairs):
+            raise ValueError("a name is there twice")
+        return result
+
+    result = json.loads(text, object_pairs_hook=each_once)
+    if not isinstance(result, dict):
+        raise ValueError("no object")  # noqa: TRY004 - the caller replaces it
+    return result
 
 
 def listing(partitions: Iterable[TopicPartition]) -> str:
@@ -97,37 +116,15 @@ def parse_times(text: str) -> Numbers:
 def _parse_numbers(text: str, least: int, expected: str) -> Numbers:
     """Parse a number of at least ``least`` for each partition; raise ValueError with the expected form."""
     try:
-        named = [(topic, *each) for topic, numbers in _object(text) for each in _pairs(numbers)]
-    except ValueError:
-        raise ValueError(expected) from None
-    result: dict[TopicPartition, int] = {}
-    for topic, partition, number in named:
+        named = [(topic, *each) for topic, numbers in parse_object(text).items() for each in numbers.items()]
+    except _MALFORMED:
+        named = []
+    for _, partition, number in named:
         if type(number) is not int or not least <= number < 2**63 or _PARTITION.fullmatch(partition) is None:
             raise ValueError(expected)
-        result[TopicPartition(topic, int(partition))] = number
-    if not result or len(result) < len(named):
+    if not named:
         raise ValueError(expected)
-    return tuple(sorted(result.items()))
-
-
-def _object(text: str) -> tuple[tuple[str, object], ...]:
-    """Return the members of a JSON object, with nested objects as pairs to keep duplicate keys."""
-    try:
-        return _pairs(json.loads(text, object_pairs_hook=tuple))
-    except RecursionError:
-        raise ValueError from None
-
-
-def _array(read: object) -> list[int]:
-    if not isinstance(read, list) or not all(type(each) is int and 0 <= each < 2**31 for each in read):
-        raise ValueError
-    return read
-
-
-def _pairs(read: object) -> tuple[tuple[str, object], ...]:
-    if not isinstance(read, tuple):
-        raise ValueError  # noqa: TRY004 - the caller replaces it with the expected form
-    return read
+    return tuple(sorted((TopicPartition(topic, int(partition)), number) for topic, partition, number in named))
 
 
 @dataclass(frozen=True, slots=True)
