@@ -42,7 +42,6 @@ from spark_cas.programs.load_report import (
 )
 from spark_cas.programs.program import (
     StartSession,
-    message_console,
     print_error,
     print_line,
     print_result,
@@ -150,7 +149,7 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     files.
     """
     arguments = parse_arguments(argv, prog)
-    console = message_console()
+    console = Console(stderr=True)
     load = LoadRun(arguments.request, lambda: start_session(arguments.traceback), console)
     report = replace(_report_of(load, arguments, console), samples=load.samples, bad_rows=load.bad_rows)
     if report.in_log and report.in_log.partitions:
@@ -176,7 +175,13 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
 def _report_of(load: "LoadRun", arguments: argparse.Namespace, console: Console) -> LoadReport:
     """Run the load, print its error, and return the report."""
     try:
-        _remove_earlier_report(arguments.report)
+        if arguments.report is not None:
+            try:  # no reader may mistake the report of an earlier run for that of this run
+                report_file.clear(arguments.report)
+            except OSError as error:
+                raise UsageError(
+                    f"--report names a file that cannot be replaced: {error}. Nothing was appended."
+                ) from error
         return load.run()
     except KeyboardInterrupt as interrupt:
         load.stop()
@@ -197,15 +202,6 @@ def _report_of(load: "LoadRun", arguments: argparse.Namespace, console: Console)
             line = f"to continue, run the same command with {named}--expected-offsets {offsets}"
             print_line(console, line, "yellow")
         return report
-
-
-def _remove_earlier_report(file: str | None) -> None:
-    """Remove the report of an earlier run, so that no reader mistakes it for that of this run. Raises UsageError."""
-    try:
-        if file is not None:
-            report_file.clear(file)
-    except OSError as error:
-        raise UsageError(f"--report names a file that cannot be replaced: {error}. Nothing was appended.") from error
 
 
 class LoadRun:

@@ -11,7 +11,7 @@ from spark_cas.core.errors import ErrorKind, error_from_text
 from spark_cas.options.table import ISOLATION_LOAD
 from spark_cas.programs.arguments import add_options, checked_options, parser_of
 from spark_cas.programs.errors import RAISED, ExitCode, UsageError
-from spark_cas.programs.program import Result, StartSession, message_console, print_line, run
+from spark_cas.programs.program import Result, StartSession, print_line, run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +97,7 @@ def _copy(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCod
     records = spark.readStream.format("conditional-log").options(**reading).load(arguments.source_log)
     writer = records.writeStream.foreachBatch(append).option("checkpointLocation", arguments.checkpoint)
     query, has_read_all = (writer.start(), None) if arguments.follow else start_for_existing_records(writer)
-    console = message_console()
+    console = Console(stderr=True)
     copied, newest = 0, -1
     try:
         ended: bool | None = False
