@@ -97,7 +97,8 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     if len(set(paths)) < len(paths):
         parser.error("--bad-rows and --report name the same file. Name two files.")
     try:
-        arguments.request = _request_of(arguments)
+        own = ("partitions", "atomic", "metrics", *_LIMITS, "expectedOffsets")
+        arguments.request = load_request(arguments, *own)
     except UsageError as error:
         parser.error(str(error))
     return arguments
@@ -122,21 +123,6 @@ def _add_log(group: Group) -> None:
     for name in _LIMITS:
         flag = "--" + "".join(f"-{each.lower()}" if each.isupper() else each for each in name)
         group.add_argument(flag, dest=name, metavar="N", help=f"as the option {name}")
-
-
-def _request_of(arguments: argparse.Namespace) -> LoadRequest:
-    names = ("partitions", "atomic", "metrics", *_LIMITS, "expectedOffsets")
-    own = {name: value for name in names if (value := getattr(arguments, name)) is not None}
-    request = load_request(arguments, "job", *own)
-    return replace(
-        request,
-        job=arguments.job,
-        log_options=(*request.log_options, *own.items()),
-        verify=arguments.verify,
-        tombstones=arguments.tombstones,
-        allow_empty=arguments.allow_empty,
-        bad_rows=arguments.bad_rows,
-    )
 
 
 def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
