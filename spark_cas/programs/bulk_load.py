@@ -357,7 +357,6 @@ class LoadRun:
             pinned_settings,
             routed_rows,
             rows_in_footers,
-            separated_rows,
         )
         from spark_cas.spark.source import ConditionalLogSource
         from spark_cas.spark.versions import register
@@ -373,11 +372,8 @@ class LoadRun:
         # Otherwise Spark finds the data source only if the first python3 on PATH has this package.
         register(spark, ConditionalLogSource)
         with pinned_settings(spark, input_settings(spark, request, source.files)):
-            bad, letters = None, self._dead_letters
-            if request.bad_rows is None:
-                rows, order = ordered_rows(spark, request, source.files)
-            else:
-                rows, order, bad = separated_rows(spark, request, source.files, row_limits(write))
+            limits, letters = None if request.bad_rows is None else row_limits(write), self._dead_letters
+            rows, order, bad = ordered_rows(spark, request, source.files, limits)
             self._footer_rows = rows_in_footers(spark, request, source.files)
             if bad is not None and request.bad_rows is not None and letters is None:
                 self.bad_rows = write_bad_rows(bad, source.files, request.bad_rows)

@@ -82,49 +82,41 @@ def routed_rows(rows: "DataFrame", order: "list[Column]", write: "WriteRequest",
 
 
 def ordered_rows(
-    spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]
-) -> "tuple[DataFrame, list[Column]]":
-    """Return the records of a load, with further columns that order them, and that order.
+    spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile], limits: RowLimits | None = None
+) -> "tuple[DataFrame, list[Column], DataFrame | None]":
+    """Return the records of a load, with further columns that order them, that order, and the bad rows.
 
-    The order is that of ``--order-by``, then the position in the input. Raises UsageError.
-    """
-    with wrong_call():
-        frame, positions = _read(spark, request, files)
-        rows = _records(request, frame, positions)
-    return rows, _order_of(request, positions)
-
-
-def separated_rows(
-    spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile], limits: RowLimits
-) -> "tuple[DataFrame, list[Column], DataFrame]":
-    """Return the result of `ordered_rows` without the rows that cannot be appended, and these rows.
-
-    Only the content of a row and the limits decide, so each run and each attempt of a task separates the same rows.
+    The order is that of ``--order-by``, then the position in the input. With limits, the records do not include the
+    rows that cannot be appended. Only the content of a row and the limits decide, so each run and each attempt of a
+    task separates the same rows.
 
     Raises:
         UsageError: if the input or an expression is invalid
     """
     with wrong_call():
         frame, positions = _read(spark, request, files)
+        named = [F.col(name).desc() if falls else F.col(name).asc() for name, _, falls in _order(request)]
+        order = [*named, *map(F.col, positions)]
+        if limits is None:
+            return _records(request, frame, positions), order, None
         malformed = None
         if BAD in frame.columns:
             malformed = frame.where(F.col(BAD).isNotNull()).select(BAD, *positions)
             frame = frame.where(F.col(BAD).isNull()).drop(BAD)
         # The rows of Parquet files have a number. The positions in other files have gaps.
         has_numbers = request.format == "parquet"
-        source = _source_text(frame, positions).alias(SOURCE)
-        rows = _records(request, frame, positions, source)
+        rows = _records(request, frame, positions, _source_text(frame, positions).alias(SOURCE))
         reason = reason_of(rows, limits, tombstones=request.tombstones)
         rejected = rows.where(reason.isNotNull())
         bad = rejected.select(bad_row(reason, POSITION if has_numbers else None).alias(BAD), *positions)
         bad = bad if malformed is None else bad.unionByName(malformed)
-    return rows.where(reason.isNull()).drop(SOURCE), _order_of(request, positions), bad
+    return rows.where(reason.isNull()).drop(SOURCE), order, bad
 
 
 def append_bad_rows(bad: "DataFrame", source: ListedInput, letters: DeadLetters, job: str) -> int:
     """Append the bad rows to a log, unless an earlier run has. Return their number.
 
-    ``bad`` are the rows, as `separated_rows` returns them, and ``job`` is the job of the load. Raises
+    ``bad`` are the rows, as `ordered_rows` returns them, and ``job`` is the job of the load. Raises
     ConditionalLogError.
     """
     with naming(letters.write.spec.url, letters.job):
@@ -153,11 +145,6 @@ def _source_text(frame: "DataFrame", positions: Sequence[str]) -> "Column":
         return F.col(DOCUMENT).cast("string")
     columns = [F.col(quoted(each)) for each in frame.columns if each not in positions]
     return F.to_json(F.struct(*columns), dict(JSON_OPTIONS))
-
-
-def _order_of(request: LoadRequest, positions: Sequence[str]) -> "list[Column]":
-    named = [F.col(name).desc() if falls else F.col(name).asc() for name, _, falls in _order(request)]
-    return [*named, *map(F.col, positions)]
 
 
 def rows_in_footers(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> int | None:

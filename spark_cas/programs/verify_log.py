@@ -58,7 +58,7 @@ def _verify(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitC
     request = arguments.request
     files = list_input(request.inputs, spark).files
     with pinned_settings(spark, input_settings(spark, request, files)):
-        rows, order = ordered_rows(spark, request, files)
+        rows, order, _ = ordered_rows(spark, request, files)
         order = order if request.order_by else []
         verification = verify_log(rows, request.options, order_by=order, first=arguments.first)
     _print(verification, Console(stderr=True))
