@@ -229,7 +229,11 @@ class LoadRun:
         write, dead = self._write_request, self._dead_letters
         self.lineage.start()
         if self._request.job is None:
-            print_line(self._console, _unnamed_job_text(write), "yellow")
+            if write.job is None:
+                text = f"idempotence is {write.idempotence}: a rerun appends all rows again"
+            else:
+                text = f"this load is job {write.job!r}, and a rerun resumes it only with that --job"
+            print_line(self._console, f"no --job was given: {text}", "yellow")
         with open_log(write.spec) as log:
             rows = None if write.job is None else rows_of_same_kind(log, write, write.job)
             notes = _preflight_notes(log, write) if rows is None else ()
@@ -430,12 +434,6 @@ class LoadRun:
         if write.job is None or not is_recorded(write):
             return None, None
         return write.job, recorded_rows(write.spec, write.job)
-
-
-def _unnamed_job_text(write: WriteRequest) -> str:
-    if write.job is None:
-        return f"no --job was given, and idempotence is {write.idempotence}: a rerun appends all rows again"
-    return f"no --job was given: this load is job {write.job!r}, and a rerun resumes it only with that --job"
 
 
 def _preflight_notes(log: Backend, write: WriteRequest) -> tuple[str, ...]:

@@ -215,7 +215,10 @@ class _Folder:
         at, name = _read_offsets(line, self._kind)
         path = f"{self._path}/{name}"
         if self._kind == "csv":
-            return SavedState(at, _from_text(self._spark.read.schema(_CSV_COLUMNS).options(**_READ_CSV).csv(path)))
+            texts = self._spark.read.schema(_CSV_COLUMNS).options(**_READ_CSV).csv(path)
+            # A state has no nulls. Spark reads an empty CSV text as null.
+            values = (sf.coalesce(name, sf.lit("")).cast("binary").alias(name) for name in ("key", "value"))
+            return SavedState(at, texts.select(*values, *STATE.names[2:]))
         return SavedState(at, self._spark.read.schema(STATE).parquet(path))
 
     def _lines(self) -> set[str] | None:
@@ -295,9 +298,3 @@ def _as_text(state: "DataFrame") -> "DataFrame":
         return sf.when(sf.is_valid_utf8(text), text).otherwise(sf.raise_error(sf.lit(message))).alias(name)
 
     return state.select(text_of("key"), text_of("value"), *STATE.names[2:])
-
-
-def _from_text(state: "DataFrame") -> "DataFrame":
-    # A state has no nulls. Spark reads an empty CSV text as null.
-    bytes_of = (sf.coalesce(name, sf.lit("")).cast("binary").alias(name) for name in ("key", "value"))
-    return state.select(*bytes_of, *STATE.names[2:])

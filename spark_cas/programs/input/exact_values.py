@@ -194,14 +194,9 @@ class TextColumn:
         """Convert texts to values. Raises ValueError if a value is not exact."""
         if self.numbers is not None and self.kind in (*_BITS, "decimal"):
             text = _in_plain_digits(text, self.numbers)
-        return self._conversion()(text)
-
-    def _conversion(self) -> Callable[[pa.Array], pa.Array]:
-        if self.kind in ("float", "double"):
-            return partial(floats, bits=_BITS[self.kind])
-        if self.kind in _BITS:
-            return partial(integers, bits=_BITS[self.kind])
-        others: dict[str, Callable[[pa.Array], pa.Array]] = {
+        bits = _BITS.get(self.kind, 0)
+        conversions: dict[str, Callable[[pa.Array], pa.Array]] = {
+            **dict.fromkeys(("float", "double"), partial(floats, bits=bits)),
             "string": lambda text: text,
             "binary": lambda text: text.cast(pa.binary()),
             "boolean": booleans,
@@ -210,7 +205,7 @@ class TextColumn:
             "timestamp": partial(timestamps, zone=self.zone),
             "timestamp_ntz": local_timestamps,
         }
-        return others[self.kind]
+        return conversions.get(self.kind, partial(integers, bits=bits))(text)
 
     def fix(self) -> str:
         """Return the advice for a value that does not match the type."""

@@ -2,7 +2,6 @@
 
 from bz2 import BZ2Decompressor
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -155,15 +154,14 @@ def text_rows(spark: "SparkSession", files: Sequence[InputFile], read_options: M
     read = ReadOptions(read_options, ("encoding",), {"charset": "encoding"})
     encoding = encoding_name(read.text("encoding", UTF_8))
     schema = T.StructType([T.StructField(VALUE, T.StringType(), nullable=False)])
-    count = count_lines if keeps_line_ends(encoding) else None
-    return read_lines(spark, files, partial(_text_batches, encoding=encoding), schema, count)
 
+    def read(part: Part, pieces: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+        require_whole_file(part, encoding)
+        for _, text in decoded_lines(part, pieces, encoding):
+            lines = pc.split_pattern(pa.array([text[:-1]], pa.large_string()), "\n")
+            yield pa.RecordBatch.from_arrays([lines.values.cast(pa.string())], names=[VALUE])
 
-def _text_batches(part: Part, pieces: Iterator[bytes], encoding: str) -> Iterator[pa.RecordBatch]:
-    require_whole_file(part, encoding)
-    for _, text in decoded_lines(part, pieces, encoding):
-        lines = pc.split_pattern(pa.array([text[:-1]], pa.large_string()), "\n")
-        yield pa.RecordBatch.from_arrays([lines.values.cast(pa.string())], names=[VALUE])
+    return read_lines(spark, files, read, schema, count_lines if keeps_line_ends(encoding) else None)
 
 
 def binary_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
