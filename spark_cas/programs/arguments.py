@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import PurePosixPath
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from spark_cas.core.input_list import InputFile, InputList, digested_arguments
@@ -291,7 +291,7 @@ def load_request(arguments: argparse.Namespace, *own_options: str) -> LoadReques
     ``own_options`` are options of the log that have an argument of the same name. Raises UsageError if the arguments
     contradict each other.
     """
-    parsed = {
+    parsed: dict[str, Any] = {
         each.name: tuple(value) if isinstance(value, list) else value
         for each in fields(LoadRequest)
         if (value := getattr(arguments, each.name, None)) is not None

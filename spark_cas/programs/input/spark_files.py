@@ -155,13 +155,13 @@ def text_rows(spark: "SparkSession", files: Sequence[InputFile], read_options: M
     encoding = encoding_name(read.text("encoding", UTF_8))
     schema = T.StructType([T.StructField(VALUE, T.StringType(), nullable=False)])
 
-    def read(part: Part, pieces: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+    def lines_of(part: Part, pieces: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
         require_whole_file(part, encoding)
         for _, text in decoded_lines(part, pieces, encoding):
             lines = pc.split_pattern(pa.array([text[:-1]], pa.large_string()), "\n")
             yield pa.RecordBatch.from_arrays([lines.values.cast(pa.string())], names=[VALUE])
 
-    return read_lines(spark, files, read, schema, count_lines if keeps_line_ends(encoding) else None)
+    return read_lines(spark, files, lines_of, schema, count_lines if keeps_line_ends(encoding) else None)
 
 
 def binary_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
