@@ -201,8 +201,7 @@ def checked_options(pairs: Iterable[tuple[str, str]], argument: str, *own: str) 
 def log_address(arguments: argparse.Namespace) -> str:
     """Return the address of a log from ``--log PATH`` or ``--bootstrap-servers HOST:PORT --topic NAME``.
 
-    Raises:
-        UsageError: if the arguments name no log, or more than one
+    Raises UsageError if the arguments name no log, or more than one.
     """
     log, brokers, topic = arguments.log, arguments.bootstrap_servers, arguments.topic
     if (log is None) == (brokers is None):

@@ -50,8 +50,7 @@ class RowLimits:
 def row_limits(write: WriteRequest) -> RowLimits:
     """Return the limits of a log. For a log that does not exist yet, only the limit of a chunk is known.
 
-    Raises:
-        ConditionalLogError: if `preflight` of the log fails
+    Raises ConditionalLogError if `preflight` of the log fails.
     """
     most = write.limits.max_bytes
     try:

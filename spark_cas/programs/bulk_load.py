@@ -439,8 +439,7 @@ class LoadRun:
 def _preflight_notes(log: Backend, write: WriteRequest) -> tuple[str, ...]:
     """Return the notes of the log's preflight. They are empty if the log does not exist yet.
 
-    Raises:
-        OptionError: if the load names another partitioner than the log
+    Raises OptionError if the load names another partitioner than the log.
     """
     try:
         log.layout_now()  # a preflight requires an existing log
@@ -453,8 +452,7 @@ def _preflight_notes(log: Backend, write: WriteRequest) -> tuple[str, ...]:
 def is_recorded(write: WriteRequest) -> bool:
     """Return whether the registry records the result, which is so if the write is exactly once.
 
-    Raises:
-        ConditionalLogError: if `preflight` of the log fails
+    Raises ConditionalLogError if `preflight` of the log fails.
     """
     if write.idempotence == REQUIRED:
         return True

@@ -71,8 +71,7 @@ _RECORD = ("key", "value", "headers", "timestamp")
 def routed_rows(rows: "DataFrame", order: "list[Column]", write: "WriteRequest", digest: str) -> "DataFrame":
     """Route the rows of `ordered_rows`, and record the digest of the input list with the plan of the load.
 
-    Raises:
-        ConditionalLogError: if `route` rejects the rows
+    Raises ConditionalLogError if `route` rejects the rows.
     """
     routed = route_rows(rows, write, order_by=order, has_columns=True)
     mark = mark_of(routed.schema)
@@ -88,10 +87,7 @@ def ordered_rows(
 
     The order is that of ``--order-by``, then the position in the input. With limits, the records do not include the
     rows that cannot be appended. Only the content of a row and the limits decide, so each run and each attempt of a
-    task separates the same rows.
-
-    Raises:
-        UsageError: if the input or an expression is invalid
+    task separates the same rows. Raises UsageError if the input or an expression is invalid.
     """
     with wrong_call():
         frame, positions = _read(spark, request, files)
@@ -367,10 +363,8 @@ def pinned_settings(spark: "SparkSession", extra: Mapping[str, str] = MappingPro
 
     Spark resolves a DataFrame when it is built and when it runs, so both must be within the context. Other threads
     that use the same session see the pinned values too. A setting is skipped if it has no value and the session
-    rejects it as unknown.
-
-    Raises:
-        UsageError: if the session does not permit a change of a setting; all settings are restored first
+    rejects it as unknown. Raises UsageError if the session does not permit a change of a setting; all settings are
+    restored first.
     """
     explicit = spark.conf.getAll
     changed: list[str] = []

@@ -131,10 +131,7 @@ def _require_all_tombstones(pinned: PinnedLog, oldest: PinnedBounds) -> None:
     """Check that the log still has the tombstones of all keys that existed at ``oldest`` or later.
 
     Compaction keeps a tombstone for this time after it removed the older records of the key. A reader of such a
-    record therefore finds the tombstone within this time.
-
-    Raises:
-        TrimmedError: if a tombstone may have been removed
+    record therefore finds the tombstone within this time. Raises TrimmedError if a tombstone may have been removed.
     """
     with open_log(pinned.spec) as log:
         kept_ms = log.tombstones_kept_ms()

@@ -140,10 +140,8 @@ def _require_no_hidden_column(file: InputFile, columns: Sequence[str]) -> None:
 def _require_names(merged: Sequence[str], file: InputFile, columns: Sequence[str]) -> None:
     """Check that Spark does not match the columns of an ORC file by position, if their order differs.
 
-    Spark matches all columns by position if each name has the prefix of old versions of Hive.
-
-    Raises:
-        UsageError: if it would read other columns
+    Spark matches all columns by position if each name has the prefix of old versions of Hive. Raises UsageError if it
+    would read other columns.
     """
     by_place = all(each.startswith(_OLD_HIVE) for each in columns)
     if by_place and list(columns) != list(merged[: len(columns)]):

@@ -148,8 +148,7 @@ def with_file_index(
 def with_folder_columns(spark: "SparkSession", frame: "DataFrame", files: Sequence[InputFile]) -> "DataFrame":
     """Add a string column for each folder such as ``region=007``, using the column `FILE`.
 
-    Raises:
-        UsageError: if only some files are in such folders, or a folder has the name of a column
+    Raises UsageError if only some files are in such folders, or a folder has the name of a column.
     """
     names = _folder_names(files, frame.columns)
     if not names:

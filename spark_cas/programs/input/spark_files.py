@@ -253,10 +253,8 @@ def checked_files(files: Sequence[InputFile]) -> list[InputFile]:
 def require_complete(spark: "SparkSession", files: Sequence[InputFile]) -> None:
     """Decompress `checked_files` in the tasks of one Spark job, and reject the first one that is cut or damaged.
 
-    Run it under `whole_file_settings` of these files, so that a task reads few of them.
-
-    Raises:
-        UnreadableInputError: if a file is cut, damaged or too large, or (from a task) if it differs from the list
+    Run it under `whole_file_settings` of these files, so that a task reads few of them. Raises UnreadableInputError
+    if a file is cut, damaged or too large, or (from a task) if it differs from the list.
     """
     numbers = FileNumbers(files)
     for each in files:
