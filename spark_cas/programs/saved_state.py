@@ -23,8 +23,6 @@ from spark_cas.spark.reading.bootstrap import STATE, PinnedBounds, PinnedLog, la
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-FORMATS = ("parquet", "csv", "table")
-
 _PROPERTY = "spark_cas.offsets"
 _OFFSETS = "offsets"
 
@@ -71,7 +69,7 @@ def save_state(
     Args:
         spark: the session
         log_options: the options of the read
-        kind: one of `FORMATS`
+        kind: ``parquet``, ``csv`` or ``table``
         place: a new folder or table
         since: an earlier state in the same format. Only newer records are read; the result is the same.
 
