@@ -173,7 +173,11 @@ def _check(file: InputFile) -> _Columns:
         footer = pq.read_metadata(_path(file))
         columns = footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError):
-        _require_plain_footer(file)
+        with suppress(OSError), Path(_path(file)).open("rb") as stream:
+            if stream.read(len(_ENCRYPTED)) == _ENCRYPTED:
+                raise UsageError(
+                    f"--input: file {file.path} is encrypted. Nothing was appended. Write it without encryption."
+                ) from None
         return _Columns()
     if not len(footer.schema):
         raise UsageError(
@@ -189,17 +193,6 @@ def _check(file: InputFile) -> _Columns:
                 f"not read. Nothing was appended. Write it as microseconds, as text, or as a number that Spark reads."
             )
     return _Columns(tuple(columns.names), str(footer.schema), (footer.metadata or {}).get(SPARK_SCHEMA.encode()))
-
-
-def _require_plain_footer(file: InputFile) -> None:
-    """Check that a Parquet file is not encrypted. Raises UsageError if its footer is."""
-    with suppress(OSError):
-        with Path(_path(file)).open("rb") as stream:
-            is_encrypted = stream.read(len(_ENCRYPTED)) == _ENCRYPTED
-        if is_encrypted:
-            raise UsageError(
-                f"--input: file {file.path} is encrypted. Nothing was appended. Write it without encryption."
-            )
 
 
 def _finer_in_parquet(file: InputFile) -> str:
