@@ -33,10 +33,10 @@ from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
 from spark_cas.programs.input.columns import quoted, with_folder_columns
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.csv_text import CsvText, parse_csv_options
+from spark_cas.programs.input.exact_values import ReadOptions
 from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.parts import BAD, POSITION, POSITION_COLUMNS, UTF_8, encoding_name, keeps_line_ends
-from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.recorded_list import ListedInput
 from spark_cas.programs.input.row_json import JSON_OPTIONS, row_json
 from spark_cas.programs.input.spark_files import (

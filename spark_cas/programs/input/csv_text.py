@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from spark_cas.programs.errors import UsageError
+from spark_cas.programs.input.exact_values import TIME_OPTIONS, ReadOptions, ValueFormats
 from spark_cas.programs.input.parts import UTF_8, encoding_name, keeps_line_ends
-from spark_cas.programs.input.read_options import TIME_OPTIONS, ReadOptions, ValueFormats
 
 _DEFAULT_QUOTE = '"'
 _NAMES = (

@@ -13,7 +13,17 @@ from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.columns import arrow_type, missing_fields, quoted
-from spark_cas.programs.input.exact_values import text_column, wrong_values
+from spark_cas.programs.input.exact_values import (
+    PLACE,
+    TIME_OPTIONS,
+    ReadOptions,
+    ValueFormats,
+    text_column,
+    text_fields,
+    text_type,
+    with_parsed_times,
+    wrong_values,
+)
 from spark_cas.programs.input.json_documents import (
     Json,
     Number,
@@ -37,15 +47,6 @@ from spark_cas.programs.input.parts import (
     require_whole_file,
     shown,
     text_pieces,
-)
-from spark_cas.programs.input.read_options import (
-    PLACE,
-    TIME_OPTIONS,
-    ReadOptions,
-    ValueFormats,
-    text_fields,
-    text_type,
-    with_parsed_times,
 )
 from spark_cas.programs.input.spark_files import parsed_schema, read_lines
 from spark_cas.spark.versions import parse_json

@@ -13,6 +13,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
+from spark_cas.programs.input.exact_values import ReadOptions
 from spark_cas.programs.input.listing import literal_paths
 from spark_cas.programs.input.parts import (
     FILE,
@@ -27,7 +28,6 @@ from spark_cas.programs.input.parts import (
     read_parts,
     require_whole_file,
 )
-from spark_cas.programs.input.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
