@@ -111,8 +111,8 @@ def _copy(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCod
                     newest = progress["batchId"]
                     copied += source["numInputRows"]
                     lag = stream_lag(source)
-                    behind = f", {sum(lag.values()):,} behind" if lag else ""
-                    print_line(console, f"batch {newest}: {source['numInputRows']:,} records{behind}")
+                    lag_text = f", {sum(lag.values()):,} behind" if lag else ""
+                    print_line(console, f"batch {newest}: {source['numInputRows']:,} records{lag_text}")
     finally:
         query.stop()
     return ExitCode.COMPLETE, {"status": "copied", "job": arguments.job, "rows": copied}
