@@ -67,7 +67,6 @@ def save_state(
     """Save the state of a log together with its offsets.
 
     Args:
-        spark: the session
         log_options: the options of the read
         kind: ``parquet``, ``csv`` or ``table``
         place: a new folder or table

@@ -304,7 +304,6 @@ def csv_rows(
     Unless the read option `multiLine` is false, run the plan under `whole_file_settings`.
 
     Args:
-        spark: the session, classic or Connect
         files: all files of the input, in the order of their rows
         schema: names and types of the columns in SQL; None takes the header of the first file, and all as text
         read_options: options of Spark's CSV reader

@@ -241,7 +241,6 @@ def json_rows(
     With the read option `multiLine` or another encoding than UTF-8, run the plan under `whole_file_settings`.
 
     Args:
-        spark: the session, classic or Connect
         files: all files of the input, in the order of their rows
         schema: names and types of the fields in SQL; None takes those of all documents, and scalars as their text
         read_options: options of Spark's JSON reader; without `multiLine` each line is a document
