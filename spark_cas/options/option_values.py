@@ -334,7 +334,8 @@ def _refuse_misfits(explicit: Mapping[str, str], *, on_kafka: bool) -> None:
     kind, other = ("logs in an object store", "a topic") if on_kafka else ("topics", "no topic")
     for key in explicit:
         option = BY_KEY.get(key)
-        if not key.startswith(KAFKA if on_kafka else STORE) if option is None else option.kafka_only and not on_kafka:
+        fits = key.startswith(KAFKA if on_kafka else STORE) if option is None else on_kafka or not option.kafka_only
+        if not fits:
             name = key if option is None else option.name
             raise OptionError(f"option {name} is for {kind}, and this log is {other}. Leave it out.")
 
