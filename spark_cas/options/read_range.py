@@ -152,17 +152,18 @@ class ReadLimit:
                 f"option {self.option} must name each partition that is read, and no other: {listing(bounds)}. It "
                 f"names {listing(wanted)}.{hint}"
             )
-        find = self._at_time if self.timed else _at_offset
-        return {at: find(at, wanted[at], each, since) for at, each in bounds.items()}
+        return {at: self._offset(at, wanted[at], each, since) for at, each in bounds.items()}
 
-    def _at_time(self, at: TopicPartition, time_ms: int, bounds: Bounds, since: Since) -> int:
-        result = since(at, time_ms)
+    def _offset(self, at: TopicPartition, wanted: int, bounds: Bounds, since: Since) -> int:
+        if not self.timed:
+            return {EARLIEST: bounds.start_offset, LATEST: bounds.end_offset}.get(wanted, wanted)
+        result = since(at, wanted)
         if result is not None and result < bounds.end_offset:
             return max(result, bounds.start_offset)
         if self.or_latest:
             return bounds.end_offset
         raise OptionError(
-            f"option {self.option} is {time_ms} ms since 1970, but all records of {at} are older. Name an earlier "
+            f"option {self.option} is {wanted} ms since 1970, but all records of {at} are older. Name an earlier "
             f"time, or set startingOffsetsByTimestampStrategy=latest to begin at the end."
         )
 
@@ -225,10 +226,6 @@ def kept(at: TopicPartition, wanted: OffsetRange, start_offset: int, *, fail_on_
             f"Start at offset {start_offset}, or set failOnDataLoss=false to read the existing records."
         )
     return OffsetRange(start_offset, max(start_offset, wanted.end_offset))
-
-
-def _at_offset(_: TopicPartition, offset: int, bounds: Bounds, __: Since) -> int:
-    return {EARLIEST: bounds.start_offset, LATEST: bounds.end_offset}.get(offset, offset)
 
 
 @dataclass(frozen=True, slots=True)
