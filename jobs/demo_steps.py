@@ -17,7 +17,7 @@ from spark_cas import error_from_text, open_log
 from spark_cas.programs.arguments import LoadRequest, parser_of
 from spark_cas.programs.bulk_load import LoadRun
 from spark_cas.programs.errors import ExitCode
-from spark_cas.programs.program import Result, message_console, outcome_of
+from spark_cas.programs.program import Result, outcome_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ def run(argv: Sequence[str], prog: str, description: str | None, demonstrate: Ca
         demonstrate(given.into.absolute(), given.traceback)
         return ExitCode.COMPLETE, {}
 
-    return outcome_of(work, message_console(), with_traceback=given.traceback)[0]
+    return outcome_of(work, with_traceback=given.traceback)[0]
 
 
 def flights_into(log: str, flights_2013: Path) -> LoadRequest:

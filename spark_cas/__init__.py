@@ -42,35 +42,30 @@ __all__ = [
 ]
 
 _HOMES = {
-    "RECORDS": "spark_cas.core.records",
-    "Bootstrap": "spark_cas.spark.reading.bootstrap",
-    "ConditionalLogError": "spark_cas.core.errors",
-    "ConditionalLogSource": "spark_cas.spark.source",
-    "Difference": "spark_cas.spark.reading.verify_log",
-    "IfUnchanged": "spark_cas.spark.writing.append_if_unchanged",
-    "LogSettingsWarning": "spark_cas.spark.writing.preflight",
-    "Verification": "spark_cas.spark.reading.verify_log",
-    "append_if_unchanged": "spark_cas.spark.writing.append_if_unchanged",
-    "append_once": "spark_cas.log.load.append_once",
-    "bootstrap": "spark_cas.spark.reading.bootstrap",
-    "error_from_text": "spark_cas.core.errors",
-    "open_log": "spark_cas.log.open",
-    "raise_for_outcome": "spark_cas.core.refusal",
-    "route": "spark_cas.spark.writing.route",
-    "verify_log": "spark_cas.spark.reading.verify_log",
+    "core.errors": {"ConditionalLogError", "error_from_text"},
+    "core.records": {"RECORDS"},
+    "core.refusal": {"raise_for_outcome"},
+    "log.load.append_once": {"append_once"},
+    "log.open": {"open_log"},
+    "spark.reading.bootstrap": {"Bootstrap", "bootstrap"},
+    "spark.reading.verify_log": {"Difference", "Verification", "verify_log"},
+    "spark.source": {"ConditionalLogSource"},
+    "spark.writing.append_if_unchanged": {"IfUnchanged", "append_if_unchanged"},
+    "spark.writing.preflight": {"LogSettingsWarning"},
+    "spark.writing.route": {"route"},
 }
 
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
+    home = next((home for home, names in _HOMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not home.startswith("spark_cas.spark."):
-        return getattr(import_module(home), name)
+    if not home.startswith("spark."):
+        return getattr(import_module(f"{__name__}.{home}"), name)
     from spark_cas.spark.supported import require_pyspark
 
     with require_pyspark():
-        return getattr(import_module(home), name)
+        return getattr(import_module(f"{__name__}.{home}"), name)
 
 
 def __dir__() -> list[str]:

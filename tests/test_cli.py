@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from spark_cas import open_log
-from spark_cas.cli.describing import table_of as printed_table
+from spark_cas.cli.jobs_and_offsets import table_of as printed_table
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog

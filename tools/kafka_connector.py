@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_cas.log.kafka.settings.client_settings import UNUSED_BY_NAME
-from spark_cas.options.option_names import REFUSED_SINK, REFUSED_SOURCE, UNUSED_SINK, UNUSED_SOURCE
+from spark_cas.options.option_values import REFUSED_SINK, REFUSED_SOURCE, UNUSED_SINK, UNUSED_SOURCE
 
 
 class Verdict(Enum):

@@ -8,7 +8,7 @@ from pathlib import Path
 from spark_cas.log.kafka.settings.translate import ALLOWED
 from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.log.timing import RETRY_TIMEOUT_MS as _RETRY_MS
-from spark_cas.options.option_names import AWS, AZURE, GOOGLE, STORE
+from spark_cas.options.option_values import AWS, AZURE, GOOGLE, STORE
 from spark_cas.options.table import OPTIONS, Option, Scope
 from tools.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption, Verdict
 

@@ -12,8 +12,7 @@ from key_value_store.http.access import Access
 from key_value_store.http.client import REQUEST_SECONDS, Client
 from key_value_store.values import ANY, Expected
 from spark_cas import ConditionalLogError
-from spark_cas.cli.command_line import CommandLine, print_error, whole_number
-from spark_cas.cli.lines import json_of
+from spark_cas.cli.command_line import CommandLine, json_of, print_error, whole_number
 from spark_cas.core.errors import UnknownOutcomeError
 from spark_cas.programs.errors import ExitCode, UsageError
 

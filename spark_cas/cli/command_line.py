@@ -1,7 +1,10 @@
-"""Command line of a program with commands, such as ``spark-cas read``."""
+"""Command line of a program with commands, such as ``spark-cas read``, and its output as JSON."""
 
 import argparse
+import base64
+import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
@@ -9,6 +12,9 @@ from io import TextIOWrapper
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.programs.arguments import Parser, add_options, add_topic
 from spark_cas.programs.errors import ExitCode, UsageError, exit_code_of, line_of
+
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029]")
+"""Control characters and line separators that JSON does not escape."""
 
 
 class CommandLine:
@@ -99,3 +105,23 @@ def whole_number(text: str) -> int:
     if not text.isdecimal() or int(text) > sys.maxsize:
         raise argparse.ArgumentTypeError(f"expected a number from 0 to {sys.maxsize}, found {text}")
     return int(text)
+
+
+def json_line(value: object) -> str:
+    """Return a value as one line of JSON. Letters of all languages stay as they are."""
+    return one_line(json.dumps(value, ensure_ascii=False))
+
+
+def one_line(text: str) -> str:
+    """Return a text of JSON without characters that end a line or control a terminal."""
+    return _UNSAFE.sub(lambda each: f"\\u{ord(each[0]):04x}", text)
+
+
+def json_of(value: bytes | None) -> str | dict[str, str] | None:
+    """Return bytes as text or, if they are not UTF-8, as ``{"base64": "..."}``."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

@@ -194,21 +194,21 @@ def _add_forget(program: CommandLine) -> None:
 
 def _execute(arguments: argparse.Namespace) -> int | None:
     # Import here: --help and usage errors do not need the log.
-    from spark_cas.cli import changing, describing, diagnosing, records
+    from spark_cas.cli import diagnosing, jobs_and_offsets, records
 
     commands: dict[str, Callable[[argparse.Namespace], int | None]] = {
-        "abort": changing.abort,
+        "abort": jobs_and_offsets.abort,
         "completion": _show_completion,
-        "describe": describing.describe,
+        "describe": jobs_and_offsets.describe,
         "doctor": diagnosing.doctor,
-        "expand": changing.expand,
-        "forget": changing.forget,
-        "jobs": describing.jobs,
-        "offsets": describing.offsets,
-        "progress": describing.progress,
+        "expand": jobs_and_offsets.expand,
+        "forget": jobs_and_offsets.forget,
+        "jobs": jobs_and_offsets.jobs,
+        "offsets": jobs_and_offsets.offsets,
+        "progress": jobs_and_offsets.progress,
         "read": records.read,
         "tail": records.tail,
-        "trim": changing.trim,
+        "trim": jobs_and_offsets.trim,
     }
     return commands[arguments.command](arguments)
 

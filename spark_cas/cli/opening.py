@@ -29,11 +29,9 @@ def opened(arguments: argparse.Namespace) -> Iterator[Backend]:
 
 
 def read_options(arguments: argparse.Namespace, *, ranged: bool = False) -> ReadRequest:
-    """Parse the address and the options of a command line.
+    """Parse the address and the options of a command line, which `spark_cas.cli.command_line.add_log` added.
 
-    Args:
-        arguments: the arguments of `spark_cas.cli.command_line.add_log`
-        ranged: whether the command applies `RANGE_OPTIONS`
+    With ``ranged``, the command applies `RANGE_OPTIONS`.
 
     Raises:
         UsageError: if the arguments are malformed, or name no log or several

@@ -1,13 +1,14 @@
-"""`read`, `tail`: show the records of a log."""
+"""`read`, `tail`: show the records of a log as columns, as JSON, or by a format string of kcat."""
 
 import argparse
 import base64
 import os
+import re
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from datetime import time as time_of_day
 from functools import partial
@@ -15,22 +16,49 @@ from io import TextIOWrapper
 from itertools import islice
 from math import isfinite
 
-from spark_cas.cli.lines import Record, RecordText, as_columns, as_json, json_line, one_line, parse_format, records_in
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_cas.cli.command_line import json_line, json_of, one_line
 from spark_cas.cli.opening import naming, opened, read_options
 from spark_cas.core.errors import TruncatedError, UnreadableRecordError
 from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.records import readable
 from spark_cas.log.backend import Backend
+from spark_cas.log.clock import time_text
 from spark_cas.log.open import open_log
 from spark_cas.options.read_range import TopicPartition
 from spark_cas.programs.arguments import registry_settings
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.json_documents import compact, parse_line
 
-_Decode = Callable[[Record], Record]
-
 _POLL_SECONDS = 0.5
 _WIDER = 4
 """If the last offsets have too few records, the searched range grows by this factor."""
+_COLUMNS = ("key", "value", "timestamp", "headers")
+_UNREADABLE = "<unreadable headers>"
+_KCAT_FIELDS = b"tpokKsSTh"
+_KCAT_PART = re.compile(rb"%(.?)|\\(x[0-9a-fA-F]{2}|.?)", re.DOTALL)
+_KCAT_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record and its position."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] | None
+    """None if the headers cannot be read, because a key is not text."""
+
+
+RecordText = Callable[[Record], str | bytes]
+"""Type of functions that format a record: as a line of text without its end, or as bytes."""
+_Decode = Callable[[Record], Record]
 
 
 def read(arguments: argparse.Namespace) -> None:
@@ -242,3 +270,98 @@ def _parsed_json(record: Record, value: bytes) -> str:
             partition=record.partition,
             offset=record.offset,
         ) from error
+
+
+def records_in(
+    log: Backend, partition: int, offsets: OffsetRange, key: bytes | None, headers: frozenset[tuple[str, bytes]]
+) -> Iterator[Record]:
+    """Yield the records of a range that have a key, unless it is None, and all of these headers.
+
+    If the headers of a record cannot be read, they are None.
+    """
+    for base_offset, every in log.read_leniently(partition, offsets, _COLUMNS):
+        positions, batch = np.arange(every.num_rows), every
+        if key is not None:
+            mask = pc.fill_null(pc.equal(every.column("key"), pa.scalar(key, pa.binary())), fill_value=False)
+            positions = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+            batch = every.filter(mask)
+        # As integers, because Python's datetime ends with the year 9999.
+        times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+        rows = batch.drop_columns(["timestamp"]).to_pylist()
+        for at, time_ms, row in zip(positions.tolist(), times, rows, strict=True):
+            own = None
+            if "headers" in row:
+                own = tuple((each["key"], each["value"]) for each in row["headers"] or ())
+            if not headers or headers <= {*(own or ())}:
+                yield Record(partition, base_offset + at, time_ms, row["key"], row["value"], own)
+
+
+def as_columns(record: Record) -> str:
+    """Return partition, offset, time, key, value and headers, separated by tabs. Unprintable text is escaped."""
+    headers = [_UNREADABLE]
+    if record.headers is not None:
+        headers = [f"{readable(name.encode())}={readable(value)}" for name, value in record.headers]
+    time = "no time" if record.timestamp_ms is None else time_text(record.timestamp_ms)
+    columns = (record.partition, record.offset, time)
+    return "\t".join([*map(str, columns), readable(record.key), readable(record.value), *headers])
+
+
+def as_json(record: Record, *, is_json: bool = False) -> str:
+    """Return a JSON object. Bytes that are not UTF-8 are ``{"base64": "..."}``. Unreadable headers are null.
+
+    With ``is_json``, the value of the record is the text of a JSON value, which becomes a part of the object.
+    """
+    headers = None
+    if record.headers is not None:
+        headers = [{"key": name, "value": json_of(value)} for name, value in record.headers]
+    fields = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": json_of(record.key),
+        "value": json_of(record.value),
+        "headers": headers,
+    }
+    texts = {name: json_line(value) for name, value in fields.items()}
+    if is_json and record.value is not None:
+        texts["value"] = record.value.decode()
+    return "{" + ", ".join(f'"{name}": {text}' for name, text in texts.items()) + "}"
+
+
+def parse_format(text: str, topic: str) -> Callable[[Record], bytes]:
+    """Return a function that formats a record as kcat does, without a line break at the end.
+
+    Raises ValueError with the known formats if the text has another format or escape.
+    """
+
+    def part(match: re.Match[bytes]) -> bytes:
+        """Convert a format or an escape to Python's notation."""
+        name, escape = match.groups()
+        if name == b"%":
+            return b"%%"
+        if name is not None and (not name or name not in _KCAT_FIELDS):
+            raise ValueError(f"a format with {', '.join(f'%{each}' for each in _KCAT_FIELDS.decode())} and %%")
+        if name is not None:
+            return b"%%(%b)b" % name
+        if escape in _KCAT_ESCAPES:
+            return _KCAT_ESCAPES[escape]
+        if len(escape) <= 1:
+            raise ValueError(r"a format whose escapes are \n, \r, \t, \0, \xNN and \\")
+        return bytes.fromhex(escape[1:].decode()).replace(b"%", b"%%")
+
+    template = _KCAT_PART.sub(part, text.encode("utf-8", "surrogateescape"))
+    return lambda record: template % _kcat_fields(record, topic)
+
+
+def _kcat_fields(record: Record, topic: str) -> dict[bytes, bytes]:
+    key, value, headers = record.key, record.value, record.headers or ()
+    numbers = {
+        b"p": record.partition,
+        b"o": record.offset,
+        b"K": -1 if key is None else len(key),
+        b"S": -1 if value is None else len(value),
+        b"T": -1 if record.timestamp_ms is None else record.timestamp_ms,
+    }
+    pairs = (name.encode() + b"=" + (b"NULL" if each is None else each) for name, each in headers)
+    texts = {b"t": topic.encode(), b"k": key or b"", b"s": value or b"", b"h": b",".join(pairs)}
+    return {**texts, **{name: b"%d" % number for name, number in numbers.items()}}

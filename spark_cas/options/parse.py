@@ -1,22 +1,32 @@
-"""Parse Spark's options, which are text with case-insensitive names, to a typed request.
+"""Parse Spark's options, which are text with case-insensitive names, to a typed request, or one for each topic.
 
 It rejects options that contradict each other or the kind of the write.
 """
 
+import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import cast
 
 from spark_cas.core.check_name import check_name
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.errors import OptionError
+from spark_cas.core.errors import ConditionalLogError, Fields, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.partitioner import Partitioner, known_partitioner
-from spark_cas.options.option_names import is_for
-from spark_cas.options.option_values import OptionValues
-from spark_cas.options.read_range import EARLIEST, LATEST, Numbers, ReadLimit, ReadRange, Splitting, TriggerLimits
+from spark_cas.options.option_values import OptionValues, is_for
+from spark_cas.options.read_range import (
+    EARLIEST,
+    LATEST,
+    Numbers,
+    ReadLimit,
+    ReadRange,
+    Splitting,
+    TriggerLimits,
+    parse_object,
+)
 from spark_cas.options.request import LOCK_WAIT_TIMEOUT_MS, ReadRequest, StreamRequest, WriteRequest
 from spark_cas.options.table import (
     ATOMIC_LOAD,
@@ -25,8 +35,10 @@ from spark_cas.options.table import (
     DEPRECATED_IDEMPOTENCE,
     ISOLATION_LOAD,
     READING,
+    SERVERS,
     VIEWS_OF_RECORDS,
     Scope,
+    one_topic,
 )
 
 LIMITS_OF_READS = (
@@ -293,3 +305,112 @@ def _refuse_of_plans(values: OptionValues) -> None:
                     f"option {name} needs idempotence, which an option or the log's defaults set to off: {why}. "
                     f"Remove option {name}, or set idempotence={REQUIRED}."
                 )
+
+
+MOST_TOPICS = 100
+"""The maximum number of topics of a write. The driver plans them one after the other."""
+
+_ONE_TOPIC = "Set option topic, and write the rows of each topic as a load of its own."
+_EXPECTED = "expectedoffsets"
+_OF_ONE_TOPIC = {
+    "roundOf": "append_if_unchanged appends to one topic",
+    "report": "the file contains the result of one topic",
+}
+
+
+def names_no_topic(options: Mapping[str, str]) -> bool:
+    """Return whether the options of a write name brokers, but no topic and no path."""
+    names = {name.lower() for name in options}
+    return SERVERS in names and names.isdisjoint({"topic", "path", "paths"})
+
+
+def stream_to_topics() -> OptionError:
+    """Return the error for a streaming query that names no topic: only a batch shows the topics of its rows."""
+    return OptionError(
+        "the options of this stream name no topic, and only in foreachBatch can the rows name their topics. Nothing "
+        "was appended. Use writeStream.foreachBatch(append); in append(batch, batch_id), add batchId=batch_id to the "
+        "options with job, and write spark_cas.route(batch, options) with these options."
+    )
+
+
+def parsed_by_topic(
+    options: Mapping[str, str], topics: Iterable[str], parse: Callable[[Mapping[str, str]], WriteRequest]
+) -> dict[str, WriteRequest]:
+    """Parse the options of a write, which name no topic, for each of the topics of its rows.
+
+    Returns the request by topic, sorted. They include the topics that only ``expectedOffsets`` names. Raises
+    OptionError if an option is invalid, or does not apply to several topics.
+    """
+    common = {name.lower(): value for name, value in options.items()}
+    for name, why in _OF_ONE_TOPIC.items():
+        if name.lower() in common:
+            raise OptionError(f"option {name} needs option topic: {why}. Nothing was appended. {_ONE_TOPIC}")
+    offsets = _offsets_by_topic(common.get(_EXPECTED))
+    if offsets:
+        del common[_EXPECTED]
+    parsed: dict[str, WriteRequest] = {}
+    for topic in sorted({*topics, *offsets}):
+        _require_topic(topic)
+        own = {_EXPECTED: offsets[topic]} if topic in offsets else {}
+        with of_topic(topic):
+            parsed[topic] = parse({**common, **own, "topic": topic})
+    for topic, each in parsed.items():
+        if each.whole:
+            raise OptionError(
+                f"topic {topic}: atomic=load, given or a default of the log, is for one topic, and the column topic "
+                f"can name several. Nothing was appended. {_ONE_TOPIC}"
+            )
+    return parsed
+
+
+@contextmanager
+def of_topic(topic: str) -> Iterator[None]:
+    """Add the name of the topic to an error of the ``with`` block."""
+    try:
+        yield
+    except ConditionalLogError as error:
+        raise error_of_topics({topic: error}) from None
+
+
+def error_of_topics(errors: Mapping[str, ConditionalLogError]) -> ConditionalLogError:
+    """Return the first of these errors, with the messages of all. Rows and offsets are by topic, then partition.
+
+    Other fields are those of the first error, and are missing if there are several.
+    """
+    first = next(iter(errors.values()))
+    messages = [f"[{error.kind}] topic {topic}: {error.message}" for topic, error in errors.items()]
+    message = " ".join(messages).removeprefix(f"[{first.kind}] ")
+    rows = {topic: error.appended_rows for topic, error in errors.items() if error.appended_rows is not None}
+    offsets = {topic: error.next_offsets for topic, error in errors.items() if error.next_offsets is not None}
+    several: Fields = {"appended_rows": rows or None, "next_offsets": offsets or None}
+    if len(errors) > 1:
+        several |= {"partition": None, "row": None, "offset": None, "expected_offset": None, "actual_offset": None}
+    return first.with_message(message, **several)
+
+
+def _require_topic(topic: str) -> None:
+    try:
+        valid = one_topic(topic) == topic
+    except ValueError:
+        valid = False
+    if not valid:
+        raise OptionError(
+            f"{topic!r} is no name of a topic (A-Z a-z 0-9 . _ -). Nothing was appended. Correct the column topic, "
+            f"or the topics in option expectedOffsets."
+        )
+
+
+def _offsets_by_topic(text: str | None) -> dict[str, str]:
+    """Return the JSON offsets of each topic; empty if the option is not set, ``end`` or ``none``."""
+    if text is None or text.strip().lower() in ("end", "none"):
+        return {}
+    try:
+        settings = parse_object(text)
+    except (ValueError, RecursionError):
+        settings = {}
+    if not settings or not all(isinstance(each, dict) for each in settings.values()):
+        raise OptionError(
+            "without option topic, expected offsets must be 'end', 'none' or a JSON object with the offsets of each "
+            'topic, such as {"flights": {"0": 17, "3": null}}; the value is none of these. Nothing was appended.'
+        )
+    return {topic: json.dumps(offsets) for topic, offsets in settings.items()}

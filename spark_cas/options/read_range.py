@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from spark_cas.core.errors import OptionError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds, OffsetRange
@@ -47,16 +47,35 @@ Since = Callable[[TopicPartition, int], int | None]
 """Returns the offset of a partition's first record at or after a time: `Backend.offset_since`."""
 
 
+_MALFORMED = (AttributeError, RecursionError, TypeError, ValueError)
+"""Errors of parsing JSON as another structure than the text has."""
+
+
 def parse_assigned(text: str) -> tuple[TopicPartition, ...]:
     """Parse ``{"flights": [0, 1]}``; raise ValueError with the expected form."""
-    expected = 'JSON that names topics and their partitions, each once, such as {"flights": [0, 1]}'
     try:
-        named = [(topic, each) for topic, partitions in _object(text) for each in _array(partitions)]
-    except ValueError:
-        raise ValueError(expected) from None
-    if not named or len(set(named)) < len(named):
-        raise ValueError(expected)
-    return tuple(sorted(TopicPartition(*each) for each in named))
+        named = [(topic, each) for topic, numbers in parse_object(text).items() for each in numbers]
+    except _MALFORMED:
+        named = []
+    valid = [TopicPartition(topic, each) for topic, each in named if type(each) is int and 0 <= each < 2**31]
+    if not named or len(set(valid)) < len(named):
+        raise ValueError('JSON that names topics and their partitions, each once, such as {"flights": [0, 1]}')
+    return tuple(sorted(valid))
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object; raise ValueError or RecursionError for other text, and if an object has a name twice."""
+
+    def each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        result = dict(pairs)
+        if len(result) < len(pairs):
+            raise ValueError("a name is there twice")
+        return result
+
+    result = json.loads(text, object_pairs_hook=each_once)
+    if not isinstance(result, dict):
+        raise ValueError("no object")  # noqa: TRY004 - the caller replaces it
+    return result
 
 
 def listing(partitions: Iterable[TopicPartition]) -> str:
@@ -97,37 +116,15 @@ def parse_times(text: str) -> Numbers:
 def _parse_numbers(text: str, least: int, expected: str) -> Numbers:
     """Parse a number of at least ``least`` for each partition; raise ValueError with the expected form."""
     try:
-        named = [(topic, *each) for topic, numbers in _object(text) for each in _pairs(numbers)]
-    except ValueError:
-        raise ValueError(expected) from None
-    result: dict[TopicPartition, int] = {}
-    for topic, partition, number in named:
+        named = [(topic, *each) for topic, numbers in parse_object(text).items() for each in numbers.items()]
+    except _MALFORMED:
+        named = []
+    for _, partition, number in named:
         if type(number) is not int or not least <= number < 2**63 or _PARTITION.fullmatch(partition) is None:
             raise ValueError(expected)
-        result[TopicPartition(topic, int(partition))] = number
-    if not result or len(result) < len(named):
+    if not named:
         raise ValueError(expected)
-    return tuple(sorted(result.items()))
-
-
-def _object(text: str) -> tuple[tuple[str, object], ...]:
-    """Return the members of a JSON object, with nested objects as pairs to keep duplicate keys."""
-    try:
-        return _pairs(json.loads(text, object_pairs_hook=tuple))
-    except RecursionError:
-        raise ValueError from None
-
-
-def _array(read: object) -> list[int]:
-    if not isinstance(read, list) or not all(type(each) is int and 0 <= each < 2**31 for each in read):
-        raise ValueError
-    return read
-
-
-def _pairs(read: object) -> tuple[tuple[str, object], ...]:
-    if not isinstance(read, tuple):
-        raise ValueError  # noqa: TRY004 - the caller replaces it with the expected form
-    return read
+    return tuple(sorted((TopicPartition(topic, int(partition)), number) for topic, partition, number in named))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +141,9 @@ class ReadLimit:
     """Whether a time after the last record means the end of the partition; else it is an error."""
 
     def resolve(self, bounds: Mapping[TopicPartition, Bounds], since: Since) -> dict[TopicPartition, int]:
-        """Return an offset for each partition.
+        """Return an offset for each partition that is read, which ``bounds`` contains.
 
-        Args:
-            bounds: The start and end offset of each partition to read.
-            since: Returns the offset of the first record at or after a time.
-
-        Raises:
-            OptionError: The option does not name exactly these partitions, or a time has no records.
+        Raises OptionError if the option does not name exactly these partitions, or if a time has no records.
         """
         wanted = dict.fromkeys(bounds, self.wanted) if isinstance(self.wanted, int) else dict(self.wanted)
         if wanted.keys() != bounds.keys():
@@ -160,17 +152,18 @@ class ReadLimit:
                 f"option {self.option} must name each partition that is read, and no other: {listing(bounds)}. It "
                 f"names {listing(wanted)}.{hint}"
             )
-        find = self._at_time if self.timed else _at_offset
-        return {at: find(at, wanted[at], each, since) for at, each in bounds.items()}
+        return {at: self._offset(at, wanted[at], each, since) for at, each in bounds.items()}
 
-    def _at_time(self, at: TopicPartition, time_ms: int, bounds: Bounds, since: Since) -> int:
-        result = since(at, time_ms)
+    def _offset(self, at: TopicPartition, wanted: int, bounds: Bounds, since: Since) -> int:
+        if not self.timed:
+            return {EARLIEST: bounds.start_offset, LATEST: bounds.end_offset}.get(wanted, wanted)
+        result = since(at, wanted)
         if result is not None and result < bounds.end_offset:
             return max(result, bounds.start_offset)
         if self.or_latest:
             return bounds.end_offset
         raise OptionError(
-            f"option {self.option} is {time_ms} ms since 1970, but all records of {at} are older. Name an earlier "
+            f"option {self.option} is {wanted} ms since 1970, but all records of {at} are older. Name an earlier "
             f"time, or set startingOffsetsByTimestampStrategy=latest to begin at the end."
         )
 
@@ -189,10 +182,6 @@ class ReadRange:
 
     def resolve(self, bounds: Mapping[TopicPartition, Bounds], since: Since) -> dict[TopicPartition, OffsetRange]:
         """Return the offsets to read of each partition.
-
-        Args:
-            bounds: The start and end offset of each partition to read.
-            since: Returns the offset of the first record at or after a time.
 
         Raises:
             OptionError: A partition does not have the requested range.
@@ -225,15 +214,9 @@ class ReadRange:
 
 
 def kept(at: TopicPartition, wanted: OffsetRange, start_offset: int, *, fail_on_data_loss: bool) -> OffsetRange:
-    """Return the retained part of a range; raise TrimmedError if records are missing.
+    """Return the part of a range from the oldest retained offset on.
 
-    An empty range below ``start_offset`` lacks no records.
-
-    Args:
-        at: The partition, for errors.
-        wanted: The requested range.
-        start_offset: The oldest retained offset.
-        fail_on_data_loss: Whether to raise TrimmedError instead of returning a shorter range.
+    Raises TrimmedError if records are missing, unless ``fail_on_data_loss`` is false. An empty range lacks none.
     """
     if wanted.base_offset >= start_offset:
         return wanted
@@ -243,10 +226,6 @@ def kept(at: TopicPartition, wanted: OffsetRange, start_offset: int, *, fail_on_
             f"Start at offset {start_offset}, or set failOnDataLoss=false to read the existing records."
         )
     return OffsetRange(start_offset, max(start_offset, wanted.end_offset))
-
-
-def _at_offset(_: TopicPartition, offset: int, bounds: Bounds, __: Since) -> int:
-    return {EARLIEST: bounds.start_offset, LATEST: bounds.end_offset}.get(offset, offset)
 
 
 @dataclass(frozen=True, slots=True)

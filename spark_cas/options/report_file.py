@@ -15,7 +15,7 @@ def may_be_put(file: str) -> bool:
     """Return whether the report can probably be written to ``file``, which may not be a folder."""
     if _is_no_file(file):
         return not Path(file).is_dir() and os.access(file, os.W_OK)
-    path = _where(file)
+    path = Path(os.path.realpath(file))  # the target of a link is replaced
     new = not path.exists() and path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK)
     return new or (path.is_file() and os.access(path, os.W_OK))
 
@@ -24,7 +24,7 @@ def clear(file: str) -> None:
     """Remove an earlier report, so that no reader mistakes it for that of the running load. Raises OSError."""
     if _is_no_file(file):
         return
-    path = _where(file)
+    path = Path(os.path.realpath(file))  # the target of a link is replaced
     try:
         path.unlink(missing_ok=True)
     except OSError:
@@ -39,7 +39,7 @@ def put(file: str, text: str) -> None:
     if _is_no_file(file):
         Path(file).write_text(text, encoding="utf-8")
         return
-    path = _where(file)
+    path = Path(os.path.realpath(file))
     beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     try:
         beside.write_text(text, encoding="utf-8")
@@ -56,8 +56,3 @@ def _is_no_file(file: str) -> bool:
     """Return whether the path is a pipe, a device or a standard stream: written in place and never removed."""
     is_system = file.startswith(("/dev/", "/proc/")) and not file.startswith(_FILES_IN_MEMORY)
     return is_system or (Path(file).exists() and not Path(file).is_file())
-
-
-def _where(file: str) -> Path:
-    """Resolve symbolic links, so that the report replaces their target."""
-    return Path(os.path.realpath(file))

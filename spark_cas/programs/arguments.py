@@ -3,9 +3,9 @@
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import PurePosixPath
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from spark_cas.core.input_list import InputFile, InputList, digested_arguments
@@ -42,9 +42,9 @@ class LoadRequest:
     format: str
     log: str
     """Address of the log, in the format of `spark_cas.log.open.parse_address`."""
-    key: str | None
+    key: str | None = None
     """SQL expression; None loads rows without a key."""
-    value: str | None
+    value: str | None = None
     """SQL expression; None loads the whole row as JSON or Avro."""
     order_by: tuple[str, ...] = ()
     """SQL expressions, each of which may end in ASC or DESC."""
@@ -168,9 +168,10 @@ def add_topic(group: Group, log: str) -> None:
     group.add_argument("--topic", metavar="NAME", help="the topic of these brokers that is the log")
 
 
-def add_options(group: Group, name: str, metavar: str, help_text: str) -> None:
+def add_options(group: Group, name: str, metavar: str, help_text: str, dest: str | None = None) -> None:
     """Add an argument for names and values that may be repeated."""
-    group.add_argument(name, type=_name_and_value, action="append", default=[], metavar=metavar, help=help_text)
+    parse = _name_and_value
+    group.add_argument(name, dest=dest, type=parse, action="append", default=[], metavar=metavar, help=help_text)
 
 
 def _name_and_value(text: str) -> tuple[str, str]:
@@ -183,13 +184,8 @@ def _name_and_value(text: str) -> tuple[str, str]:
 def checked_options(pairs: Iterable[tuple[str, str]], argument: str, *own: str) -> dict[str, str]:
     """Return the options of ``argument`` as a dict.
 
-    Args:
-        pairs: names and values in order
-        argument: the name of the argument for error messages
-        own: options that have arguments of their own, besides those for the location of the log
-
-    Raises:
-        UsageError: if an option has its own argument, or a name occurs twice (names are case-insensitive)
+    Raises UsageError if a name occurs twice (names are case-insensitive), or if an option has an argument of its own:
+    those in ``own``, and the location of the log.
     """
     options: dict[str, str] = {}
     reserved = {each.lower() for each in (*_ADDRESS, *own)}
@@ -205,8 +201,7 @@ def checked_options(pairs: Iterable[tuple[str, str]], argument: str, *own: str) 
 def log_address(arguments: argparse.Namespace) -> str:
     """Return the address of a log from ``--log PATH`` or ``--bootstrap-servers HOST:PORT --topic NAME``.
 
-    Raises:
-        UsageError: if the arguments name no log, or more than one
+    Raises UsageError if the arguments name no log, or more than one.
     """
     log, brokers, topic = arguments.log, arguments.bootstrap_servers, arguments.topic
     if (log is None) == (brokers is None):
@@ -221,6 +216,7 @@ def add_input(group: Group) -> None:
     source = group.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--input",
+        dest="inputs",
         nargs="+",
         action="extend",
         metavar="PATH",
@@ -229,9 +225,8 @@ def add_input(group: Group) -> None:
     source.add_argument("--query", metavar="SQL", help="load the rows of a query instead of files")
     group.add_argument("--format", choices=_ALL_FORMATS, help="default: by the suffix of --input")
     group.add_argument("--schema", metavar="DDL", help="columns of csv or json, such as 'id BIGINT, name STRING'")
-    add_options(
-        group, "--read-option", "NAME=VALUE", "an option of the reader, such as sep=; (docs/loading.md lists them)"
-    )
+    reader = "an option of the reader, such as sep=; (docs/loading.md lists them)"
+    add_options(group, "--read-option", "NAME=VALUE", reader, dest="read_options")
 
 
 def add_rows(group: Group) -> None:
@@ -256,9 +251,8 @@ def add_rows(group: Group) -> None:
         help="the value is the row as Avro, with the schema of a subject, or of its version as in flights-value@3",
     )
     add_registry(group)
-    add_options(
-        group, "--header", "NAME=SQL", "a header of each record, string or binary; repeat it for more headers"
-    )
+    header = "a header of each record, string or binary; repeat it for more headers"
+    add_options(group, "--header", "NAME=SQL", header, dest="headers")
     group.add_argument("--timestamp", metavar="SQL", help="the timestamp of each record; default: set by the log")
     group.add_argument(
         "--order-by",
@@ -291,40 +285,35 @@ def registry_settings(arguments: argparse.Namespace, *, uses_avro: bool) -> tupl
 
 
 def load_request(arguments: argparse.Namespace, *own_options: str) -> LoadRequest:
-    """Return the request that `add_log`, `add_input` and `add_rows` parsed.
+    """Return the request that `add_log`, `add_input` and `add_rows` parsed, and the parser of a program.
 
-    Args:
-        arguments: the parsed arguments
-        own_options: options of the log that have arguments of their own
-
-    Raises:
-        UsageError: if the arguments contradict each other
+    ``own_options`` are options of the log that have an argument of the same name. Raises UsageError if the arguments
+    contradict each other.
     """
-    return LoadRequest(
-        inputs=tuple(arguments.input or ()),
-        format=_format_of(arguments),
-        log=log_address(arguments),
-        key=arguments.key,
-        value=arguments.value,
-        order_by=tuple(arguments.order_by),
-        schema=arguments.schema,
-        read_options=tuple(arguments.read_option),
-        log_options=tuple(checked_options(arguments.log_option, "--log-option", *own_options).items()),
-        query=arguments.query,
-        headers=tuple(arguments.header),
-        timestamp=arguments.timestamp,
-        value_avro=arguments.value_avro,
-        registry=registry_settings(arguments, uses_avro=arguments.value_avro is not None),
-    )
+    parsed: dict[str, Any] = {
+        each.name: tuple(value) if isinstance(value, list) else value
+        for each in fields(LoadRequest)
+        if (value := getattr(arguments, each.name, None)) is not None
+    }
+    own = {name: value for name in own_options if (value := getattr(arguments, name)) is not None}
+    reserved = [*own, "job"] if "job" in arguments else own
+    parsed |= {
+        "inputs": parsed.get("inputs", ()),
+        "format": _format_of(arguments),
+        "log": log_address(arguments),
+        "log_options": (*checked_options(arguments.log_option, "--log-option", *reserved).items(), *own.items()),
+        "registry": registry_settings(arguments, uses_avro=arguments.value_avro is not None),
+    }
+    return LoadRequest(**parsed)
 
 
 def _format_of(arguments: argparse.Namespace) -> str:
     """Return the format of the input. Raises UsageError if another argument contradicts it."""
     if arguments.query is None:
-        result = arguments.format or _format_by_suffix(arguments.input)
-    elif arguments.format or arguments.schema or arguments.read_option:
+        result = arguments.format or _format_by_suffix(arguments.inputs)
+    elif arguments.format or arguments.schema or arguments.read_options:
         raise UsageError("--format, --schema and --read-option describe files: remove them, or remove --query")
-    elif arguments.bad_rows is not None:
+    elif getattr(arguments, "bad_rows", None) is not None:
         # The query runs twice, and its rows may change in between.
         raise UsageError("--bad-rows is for files: remove it, or write the rows of the query to files first")
     else:

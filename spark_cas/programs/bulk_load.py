@@ -22,12 +22,12 @@ from spark_cas.log.load.planning import fresh_job_name, placement_on, recorded_p
 from spark_cas.log.log_lines import log_write
 from spark_cas.log.open import is_named, open_log
 from spark_cas.options import report_file
-from spark_cas.options.lineage import Lineage
+from spark_cas.options.lineage_and_metrics import Lineage
 from spark_cas.options.parse import parse_load
 from spark_cas.options.request import WriteRequest
 from spark_cas.options.table import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.programs.arguments import Group, LoadRequest, add_input, add_log, add_rows, load_request, parser_of
-from spark_cas.programs.dead_letters import DeadLetters, dead_letters_of, is_log
+from spark_cas.programs.bad_rows import DeadLetters, dead_letters_of, is_log, row_limits, write_bad_rows
 from spark_cas.programs.errors import ExitCode, RowCountError, UsageError
 from spark_cas.programs.input.recorded_list import ListedInput, listed_input, record_list, require_same_list
 from spark_cas.programs.load_progress import LedgerWatch, LoadWatch, Sample, StageWatch, live_progress
@@ -35,13 +35,13 @@ from spark_cas.programs.load_report import (
     JobRows,
     LoadReport,
     failed_report,
+    page_of,
     recorded_rows,
     rows_now,
     rows_of_same_kind,
 )
 from spark_cas.programs.program import (
     StartSession,
-    message_console,
     print_error,
     print_line,
     print_result,
@@ -97,7 +97,8 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     if len(set(paths)) < len(paths):
         parser.error("--bad-rows and --report name the same file. Name two files.")
     try:
-        arguments.request = _request_of(arguments)
+        own = ("partitions", "atomic", "metrics", *_LIMITS, "expectedOffsets")
+        arguments.request = load_request(arguments, *own)
     except UsageError as error:
         parser.error(str(error))
     return arguments
@@ -124,35 +125,17 @@ def _add_log(group: Group) -> None:
         group.add_argument(flag, dest=name, metavar="N", help=f"as the option {name}")
 
 
-def _request_of(arguments: argparse.Namespace) -> LoadRequest:
-    names = ("partitions", "atomic", "metrics", *_LIMITS, "expectedOffsets")
-    own = {name: value for name in names if (value := getattr(arguments, name)) is not None}
-    request = load_request(arguments, "job", *own)
-    return replace(
-        request,
-        job=arguments.job,
-        log_options=(*request.log_options, *own.items()),
-        verify=arguments.verify,
-        tombstones=arguments.tombstones,
-        allow_empty=arguments.allow_empty,
-        bad_rows=arguments.bad_rows,
-    )
-
-
 def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     """Run a bulk load from its command line and return the exit code.
 
     The program prints the result on stderr, and as JSON in the last line of stdout. (spark-submit prints the stderr
     of Python programs on its own stdout.)
 
-    Args:
-        argv: the arguments
-        prog: the name of the program for help and usage errors
-        start_session: returns the session; its argument is whether to show Spark's log. It is called only if Spark is
-          necessary, for example not for a complete job with unchanged local files.
+    ``start_session`` is called only if Spark is necessary, for example not for a complete job with unchanged local
+    files.
     """
     arguments = parse_arguments(argv, prog)
-    console = message_console()
+    console = Console(stderr=True)
     load = LoadRun(arguments.request, lambda: start_session(arguments.traceback), console)
     report = replace(_report_of(load, arguments, console), samples=load.samples, bad_rows=load.bad_rows)
     if report.in_log and report.in_log.partitions:
@@ -161,14 +144,10 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     if report.bad_rows:
         print_line(console, f"warning: bad rows in {arguments.bad_rows}: {report.bad_rows:,}", "yellow")
     line = report.to_json()
-    content = line + "\n"
     try:
         if arguments.report is not None:
-            if arguments.report.lower().endswith(".html"):
-                from spark_cas.programs.report_page import page_of
-
-                content = page_of(report)
-            report_file.put(arguments.report, content)
+            is_page = arguments.report.lower().endswith(".html")
+            report_file.put(arguments.report, page_of(report) if is_page else line + "\n")
     except OSError as error:
         # The exit code is that of the load.
         print_line(console, f"error: the report was not written: {error}", "red")
@@ -182,7 +161,13 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
 def _report_of(load: "LoadRun", arguments: argparse.Namespace, console: Console) -> LoadReport:
     """Run the load, print its error, and return the report."""
     try:
-        _remove_earlier_report(arguments.report)
+        if arguments.report is not None:
+            try:  # no reader may mistake the report of an earlier run for that of this run
+                report_file.clear(arguments.report)
+            except OSError as error:
+                raise UsageError(
+                    f"--report names a file that cannot be replaced: {error}. Nothing was appended."
+                ) from error
         return load.run()
     except KeyboardInterrupt as interrupt:
         load.stop()
@@ -205,26 +190,11 @@ def _report_of(load: "LoadRun", arguments: argparse.Namespace, console: Console)
         return report
 
 
-def _remove_earlier_report(file: str | None) -> None:
-    """Remove the report of an earlier run, so that no reader mistakes it for that of this run. Raises UsageError."""
-    try:
-        if file is not None:
-            report_file.clear(file)
-    except OSError as error:
-        raise UsageError(f"--report names a file that cannot be replaced: {error}. Nothing was appended.") from error
-
-
 class LoadRun:
     """One run of a load: the state of the job before it, the write, and the report after it."""
 
     def __init__(self, request: LoadRequest, start_session: "Callable[[], SparkSession]", console: Console) -> None:
-        """Prepare a run.
-
-        Args:
-            request: the load
-            start_session: returns the session; called once if the run needs Spark
-            console: the console for messages and progress
-        """
+        """Prepare a run. It starts the session at most once, if it needs Spark."""
         self.job = fresh_job_name() if request.job is None else request.job
         """The job of the request, or a unique name."""
         self._request = request
@@ -259,7 +229,11 @@ class LoadRun:
         write, dead = self._write_request, self._dead_letters
         self.lineage.start()
         if self._request.job is None:
-            print_line(self._console, _unnamed_job_text(write), "yellow")
+            if write.job is None:
+                text = f"idempotence is {write.idempotence}: a rerun appends all rows again"
+            else:
+                text = f"this load is job {write.job!r}, and a rerun resumes it only with that --job"
+            print_line(self._console, f"no --job was given: {text}", "yellow")
         with open_log(write.spec) as log:
             rows = None if write.job is None else rows_of_same_kind(log, write, write.job)
             notes = _preflight_notes(log, write) if rows is None else ()
@@ -379,16 +353,14 @@ class LoadRun:
         # Import here: reading a complete job does not require pyspark.
         from pyspark.sql.utils import is_remote
 
-        from spark_cas.programs.bad_rows import row_limits, write_bad_rows
-        from spark_cas.programs.input.session_settings import pinned_settings
         from spark_cas.programs.load_input import (
             append_bad_rows,
             has_rows,
             input_settings,
             ordered_rows,
+            pinned_settings,
             routed_rows,
             rows_in_footers,
-            separated_rows,
         )
         from spark_cas.spark.source import ConditionalLogSource
         from spark_cas.spark.versions import register
@@ -404,11 +376,8 @@ class LoadRun:
         # Otherwise Spark finds the data source only if the first python3 on PATH has this package.
         register(spark, ConditionalLogSource)
         with pinned_settings(spark, input_settings(spark, request, source.files)):
-            bad, letters = None, self._dead_letters
-            if request.bad_rows is None:
-                rows, order = ordered_rows(spark, request, source.files)
-            else:
-                rows, order, bad = separated_rows(spark, request, source.files, row_limits(write))
+            limits, letters = None if request.bad_rows is None else row_limits(write), self._dead_letters
+            rows, order, bad = ordered_rows(spark, request, source.files, limits)
             self._footer_rows = rows_in_footers(spark, request, source.files)
             if bad is not None and request.bad_rows is not None and letters is None:
                 self.bad_rows = write_bad_rows(bad, source.files, request.bad_rows)
@@ -467,17 +436,10 @@ class LoadRun:
         return write.job, recorded_rows(write.spec, write.job)
 
 
-def _unnamed_job_text(write: WriteRequest) -> str:
-    if write.job is None:
-        return f"no --job was given, and idempotence is {write.idempotence}: a rerun appends all rows again"
-    return f"no --job was given: this load is job {write.job!r}, and a rerun resumes it only with that --job"
-
-
 def _preflight_notes(log: Backend, write: WriteRequest) -> tuple[str, ...]:
     """Return the notes of the log's preflight. They are empty if the log does not exist yet.
 
-    Raises:
-        OptionError: if the load names another partitioner than the log
+    Raises OptionError if the load names another partitioner than the log.
     """
     try:
         log.layout_now()  # a preflight requires an existing log
@@ -490,8 +452,7 @@ def _preflight_notes(log: Backend, write: WriteRequest) -> tuple[str, ...]:
 def is_recorded(write: WriteRequest) -> bool:
     """Return whether the registry records the result, which is so if the write is exactly once.
 
-    Raises:
-        ConditionalLogError: if `preflight` of the log fails
+    Raises ConditionalLogError if `preflight` of the log fails.
     """
     if write.idempotence == REQUIRED:
         return True

@@ -1,34 +1,44 @@
-"""Rows of a load: a reader returns columns, and SQL expressions convert them to records."""
+"""Rows of a load: a reader returns columns, and SQL expressions convert them to records, under pinned settings."""
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import resources
+from types import MappingProxyType
 from typing import TYPE_CHECKING
+from warnings import catch_warnings
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from pyspark.sql.types import BinaryType, StringType, TimestampType
 from pyspark.sql.utils import is_remote
 
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.arguments import LoadRequest
-from spark_cas.programs.bad_rows import SOURCE, RowLimits, bad_records, bad_row, has_microseconds, reason_of
-from spark_cas.programs.dead_letters import DeadLetters, naming
+from spark_cas.programs.bad_rows import (
+    SOURCE,
+    DeadLetters,
+    RowLimits,
+    bad_records,
+    bad_row,
+    has_microseconds,
+    naming,
+    reason_of,
+)
 from spark_cas.programs.errors import UsageError, in_short
 from spark_cas.programs.input.avro_files import avro_rows
 from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
 from spark_cas.programs.input.columns import quoted, with_folder_columns
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.csv_text import CsvText, parse_csv_options
+from spark_cas.programs.input.exact_values import ReadOptions
 from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.parts import BAD, POSITION, POSITION_COLUMNS, UTF_8, encoding_name, keeps_line_ends
-from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.recorded_list import ListedInput
 from spark_cas.programs.input.row_json import JSON_OPTIONS, row_json
-from spark_cas.programs.input.session_settings import pinned_settings
 from spark_cas.programs.input.spark_files import (
     binary_rows,
     checked_files,
@@ -61,8 +71,7 @@ _RECORD = ("key", "value", "headers", "timestamp")
 def routed_rows(rows: "DataFrame", order: "list[Column]", write: "WriteRequest", digest: str) -> "DataFrame":
     """Route the rows of `ordered_rows`, and record the digest of the input list with the plan of the load.
 
-    Raises:
-        ConditionalLogError: if `route` rejects the rows
+    Raises ConditionalLogError if `route` rejects the rows.
     """
     routed = route_rows(rows, write, order_by=order, has_columns=True)
     mark = mark_of(routed.schema)
@@ -72,56 +81,39 @@ def routed_rows(rows: "DataFrame", order: "list[Column]", write: "WriteRequest",
 
 
 def ordered_rows(
-    spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]
-) -> "tuple[DataFrame, list[Column]]":
-    """Return the records of a load, with further columns that order them, and that order.
+    spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile], limits: RowLimits | None = None
+) -> "tuple[DataFrame, list[Column], DataFrame | None]":
+    """Return the records of a load, with further columns that order them, that order, and the bad rows.
 
-    The order is that of ``--order-by``, then the position in the input. Raises UsageError.
+    The order is that of ``--order-by``, then the position in the input. With limits, the records do not include the
+    rows that cannot be appended. Only the content of a row and the limits decide, so each run and each attempt of a
+    task separates the same rows. Raises UsageError if the input or an expression is invalid.
     """
     with wrong_call():
         frame, positions = _read(spark, request, files)
-        rows = _records(request, frame, positions)
-    return rows, _order_of(request, positions)
-
-
-def separated_rows(
-    spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile], limits: RowLimits
-) -> "tuple[DataFrame, list[Column], DataFrame]":
-    """Return the result of `ordered_rows` without the rows that cannot be appended, and these rows.
-
-    Only the content of a row and the limits decide, so each run and each attempt of a task separates the same rows.
-
-    Raises:
-        UsageError: if the input or an expression is invalid
-    """
-    with wrong_call():
-        frame, positions = _read(spark, request, files)
+        named = [F.col(name).desc() if falls else F.col(name).asc() for name, _, falls in _order(request)]
+        order = [*named, *map(F.col, positions)]
+        if limits is None:
+            return _records(request, frame, positions), order, None
         malformed = None
         if BAD in frame.columns:
             malformed = frame.where(F.col(BAD).isNotNull()).select(BAD, *positions)
             frame = frame.where(F.col(BAD).isNull()).drop(BAD)
         # The rows of Parquet files have a number. The positions in other files have gaps.
         has_numbers = request.format == "parquet"
-        source = _source_text(frame, positions).alias(SOURCE)
-        rows = _records(request, frame, positions, source)
+        rows = _records(request, frame, positions, _source_text(frame, positions).alias(SOURCE))
         reason = reason_of(rows, limits, tombstones=request.tombstones)
         rejected = rows.where(reason.isNotNull())
         bad = rejected.select(bad_row(reason, POSITION if has_numbers else None).alias(BAD), *positions)
         bad = bad if malformed is None else bad.unionByName(malformed)
-    return rows.where(reason.isNull()).drop(SOURCE), _order_of(request, positions), bad
+    return rows.where(reason.isNull()).drop(SOURCE), order, bad
 
 
 def append_bad_rows(bad: "DataFrame", source: ListedInput, letters: DeadLetters, job: str) -> int:
     """Append the bad rows to a log, unless an earlier run has. Return their number.
 
-    Args:
-        bad: the rows, as `separated_rows` returns them
-        source: the input
-        letters: the write to the log
-        job: the job of the load
-
-    Raises:
-        ConditionalLogError: if the write fails
+    ``bad`` are the rows, as `ordered_rows` returns them, and ``job`` is the job of the load. Raises
+    ConditionalLogError.
     """
     with naming(letters.write.spec.url, letters.job):
         records, order = bad_records(bad, source.files, job)
@@ -151,11 +143,6 @@ def _source_text(frame: "DataFrame", positions: Sequence[str]) -> "Column":
     return F.to_json(F.struct(*columns), dict(JSON_OPTIONS))
 
 
-def _order_of(request: LoadRequest, positions: Sequence[str]) -> "list[Column]":
-    named = [F.col(name).desc() if falls else F.col(name).asc() for name, _, falls in _order(request)]
-    return [*named, *map(F.col, positions)]
-
-
 def rows_in_footers(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> int | None:
     """Return the rows of Parquet or ORC files by their footers; None for other formats.
 
@@ -182,7 +169,7 @@ def _begins_with_row(spark: "SparkSession", request: LoadRequest, files: Sequenc
     if request.query is not None or request.format not in ("csv", "json", "text") or file is None:
         return False
     options = {name.lower(): value for name, value in request.read_options}
-    encoding = encoding_name(options.get("encoding", options.get("charset", UTF_8)))
+    encoding = encoding_name(options.get("encoding", UTF_8))
     if not keeps_line_ends(encoding) or (request.format == "json" and options.get("multiline", "false") != "false"):
         return False
     data, _ = first_lines(spark, file, _FIRST_LINES)
@@ -213,7 +200,7 @@ def input_settings(spark: "SparkSession", request: LoadRequest, files: Sequence[
         # The task that reads a whole file detects a byte order mark of UTF-8 in another encoding.
         whole = dialect.multi_line or dialect.encoding != UTF_8
     else:
-        encoded = options.get("encoding", options.get("charset", "utf-8")) != "utf-8"
+        encoded = options.get("encoding", UTF_8) != UTF_8
         whole = request.format in ("json", "text") and (encoded or options.get("multiline") == "true")
     return whole_file_settings(files, _parallelism(spark)) if whole else {}
 
@@ -350,3 +337,68 @@ def _order(request: LoadRequest) -> Iterator[tuple[str, str, bool]]:
         match = _DIRECTION.fullmatch(text)
         falls = match is not None and match["direction"].lower() == "desc"
         yield f"{_ORDER}{number}", match["expression"] if match else text, falls
+
+
+_NO_VALUE = "SQL_CONF_NOT_FOUND"
+"""Error condition of Spark for a setting without a value. This version may not know the setting."""
+
+
+PINNED: Mapping[str, str] = MappingProxyType(
+    {
+        f"spark.sql.{setting[0]}": setting[1]
+        for line in (resources.files(__package__) / "session_settings.txt").read_text(encoding="utf-8").splitlines()
+        if (setting := line.partition("#")[0].split())
+    }
+)
+"""Each pinned setting and its value during a load. The file has the effect of each."""
+
+
+@contextmanager
+def pinned_settings(spark: "SparkSession", extra: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
+    """Set all settings of `PINNED` and ``extra`` within the context, and restore the previous values after it.
+
+    A job may resume in another session, so the bytes of a row must not depend on the session. SQL expressions of a
+    load therefore run in UTC: ``date_format(ts, 'HH')`` is the hour in UTC, and a timestamp text without a zone is
+    UTC.
+
+    Spark resolves a DataFrame when it is built and when it runs, so both must be within the context. Other threads
+    that use the same session see the pinned values too. A setting is skipped if it has no value and the session
+    rejects it as unknown. Raises UsageError if the session does not permit a change of a setting; all settings are
+    restored first.
+    """
+    explicit = spark.conf.getAll
+    changed: list[str] = []
+    try:
+        for name, value in {**PINNED, **extra}.items():
+            current = _current(spark, name)
+            if current == value:
+                continue
+            try:
+                with catch_warnings(action="ignore"):  # Connect warns about deprecated settings
+                    spark.conf.set(name, value)
+            except PySparkException as error:
+                if current is None:
+                    continue
+                raise UsageError(
+                    f"the session does not allow {name} to be changed: it is {current!r}, and a load needs "
+                    f"{value!r}. Nothing was appended. Set it where the session is configured."
+                ) from error
+            changed.append(name)
+        yield
+    finally:
+        for name in changed:
+            if name in explicit:
+                with catch_warnings(action="ignore"):  # as above
+                    spark.conf.set(name, explicit[name])
+            else:
+                spark.conf.unset(name)
+
+
+def _current(spark: "SparkSession", name: str) -> str | None:
+    """Return the value of a setting; None if it has none, or if this version of Spark does not know it."""
+    try:
+        return spark.conf.get(name)
+    except PySparkException as error:
+        if error.getCondition() != _NO_VALUE:
+            raise
+        return None

@@ -206,8 +206,7 @@ class LedgerWatch:
     def _switch_plan(self, log: Backend) -> int:
         """Switch to the current plan and group, which change with an expansion or a new commit group.
 
-        Returns:
-            the rows that the job appended before the expansion
+        Returns the rows that the job appended before the expansion.
         """
         plan = plan_now(log, self._job)
         if plan is None:
@@ -264,23 +263,27 @@ class LoadWatch:
 
 @contextmanager
 def live_progress(console: Console, read: Callable[[], Snapshot]) -> Iterator[None]:
-    """Display the progress of a load in a background thread while the context is active.
-
-    Args:
-        console: the console
-        read: returns the current state; called in the background thread
-    """
-    display: _Bar | _Lines = _Bar(console) if console.is_terminal else _Lines(console)
+    """Display the progress of a load while the context is active. A background thread calls ``read``."""
     done = Event()
-    thread = Thread(target=_poll, args=(read, display, done), name="load progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        # An unresponsive store must not delay the end of the load.
-        thread.join(timeout=2)
-        display.close()
+
+    def poll(show: Callable[[Snapshot], None]) -> None:
+        pause = _POLL_SECONDS
+        while not done.wait(pause):
+            began = time.monotonic()
+            snapshot = read()
+            if not done.is_set():
+                show(snapshot)
+            pause = max(_POLL_SECONDS, _POLLING_SHARE * (time.monotonic() - began))
+
+    with (_bar if console.is_terminal else _lines)(console) as show:
+        thread = Thread(target=poll, args=(show,), name="load progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            # An unresponsive store must not delay the end of the load.
+            thread.join(timeout=2)
 
 
 def describe(snapshot: Snapshot) -> str:
@@ -308,57 +311,44 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
-def _poll(read: Callable[[], Snapshot], display: "_Bar | _Lines", done: Event) -> None:
-    pause = _POLL_SECONDS
-    while not done.wait(pause):
-        began = time.monotonic()
-        snapshot = read()
-        if not done.is_set():
-            display.show(snapshot)
-        pause = max(_POLL_SECONDS, _POLLING_SHARE * (time.monotonic() - began))
+@contextmanager
+def _bar(console: Console) -> Iterator[Callable[[Snapshot], None]]:
+    """Show a bar, and yield the function that updates it."""
+    progress = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description:<9}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.fields[words]}", markup=False),
+        console=console,
+        transient=True,
+    )
+    progress.add_task(Phase.STARTING.value, total=None, words="Spark plans the load")
 
-
-class _Bar:
-    def __init__(self, console: Console) -> None:
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description:<9}"),
-            BarColumn(bar_width=30),
-            TextColumn("{task.fields[words]}", markup=False),
-            console=console,
-            transient=True,
-        )
-        self._task = self._progress.add_task(Phase.STARTING.value, total=None, words="Spark plans the load")
-        self._phase = Phase.STARTING
-        self._progress.start()
-
-    def show(self, snapshot: Snapshot) -> None:
-        if snapshot.phase is not self._phase:
+    def show(snapshot: Snapshot) -> None:
+        task = progress.tasks[0]
+        if snapshot.phase.value != task.description:
             # Create a new task, because a bar cannot return to an unknown total.
-            self._progress.remove_task(self._task)
-            self._task = self._progress.add_task(snapshot.phase.value, total=None, words="")
-            self._phase = snapshot.phase
+            progress.remove_task(task.id)
+            progress.add_task(snapshot.phase.value, total=None, words="")
+            task = progress.tasks[0]
         total = None if snapshot.share is None else 1.0
-        self._progress.update(self._task, total=total, completed=snapshot.share or 0.0, words=describe(snapshot))
+        progress.update(task.id, total=total, completed=snapshot.share or 0.0, words=describe(snapshot))
 
-    def close(self) -> None:
-        self._progress.stop()
+    with progress:
+        yield show
 
 
-class _Lines:
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._phase: Phase | None = None
-        self._began = time.monotonic()
-        self._printed_at = 0.0
+@contextmanager
+def _lines(console: Console) -> Iterator[Callable[[Snapshot], None]]:
+    """Yield a function that prints a line if the phase changes, and after longer and longer pauses."""
+    began, printed_at, phase = time.monotonic(), 0.0, None
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(snapshot: Snapshot) -> None:
+        nonlocal printed_at, phase
         now = time.monotonic()
-        pause = min(_LAST_LINE_SECONDS, max(_FIRST_LINE_SECONDS, (now - self._began) / _LINES_SHARE))
-        if snapshot.phase is self._phase and now - self._printed_at < pause:
-            return
-        self._phase, self._printed_at = snapshot.phase, now
-        print_line(self._console, f"{snapshot.phase.value}: {describe(snapshot)}")
+        pause = min(_LAST_LINE_SECONDS, max(_FIRST_LINE_SECONDS, (now - began) / _LINES_SHARE))
+        if snapshot.phase is not phase or now - printed_at >= pause:
+            printed_at, phase = now, snapshot.phase
+            print_line(console, f"{snapshot.phase.value}: {describe(snapshot)}")
 
-    def close(self) -> None:
-        pass
+    yield show

@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.resources import as_file, files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -55,15 +54,14 @@ def run(
         return work(arguments, spark)
 
     began = time.monotonic()
-    code, result = outcome_of(in_session, message_console(), with_traceback=arguments.traceback)
+    code, result = outcome_of(in_session, with_traceback=arguments.traceback)
     print_result(json.dumps({**result, "exit_code": int(code), "seconds": round(time.monotonic() - began, 3)}))
     return code
 
 
-def outcome_of(
-    work: Callable[[], tuple[ExitCode, Result]], console: Console, *, with_traceback: bool
-) -> tuple[ExitCode, Result]:
+def outcome_of(work: Callable[[], tuple[ExitCode, Result]], *, with_traceback: bool) -> tuple[ExitCode, Result]:
     """Run some work and return its outcome. If it raises an error, print the error and return it as an outcome."""
+    console = Console(stderr=True)
     try:
         return work()
     except KeyboardInterrupt:
@@ -72,23 +70,6 @@ def outcome_of(
     except Exception as error:  # noqa: BLE001 - the result reports every error
         plain = print_error(error, console, with_traceback=with_traceback)
         return exit_code_of(plain), {"status": "failed", "error": kind_of(plain), "message": str(plain)}
-
-
-def message_console() -> Console:
-    """Return a console for stderr, or for the terminal of spark-submit.
-
-    spark-submit reads stderr of a Python program through a pipe and prints it on its own stdout. The program
-    therefore does not detect a terminal, and its messages would mix with the result.
-    """
-    if _SUBMITTED in os.environ and not sys.stderr.isatty():
-        # Only Linux exposes the open files of another process. Other systems get lines instead of a bar.
-        with suppress(OSError):
-            stderr_of_parent = Path(f"/proc/{os.getppid()}/fd/2")
-            terminal = stderr_of_parent.open("w", encoding="utf-8")
-            if terminal.isatty():
-                return Console(file=terminal)
-            terminal.close()
-    return Console(stderr=True)
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
@@ -116,10 +97,6 @@ def submitted_session(name: str, *, show_log: bool) -> "SparkSession":
 
     Spark's log is off unless ``show_log``, because the program prints the result itself. Log settings of a cluster
     are not changed.
-
-    Args:
-        name: the application name
-        show_log: whether to show Spark's log
     """
     builder = _builder(name)
     if _SUBMITTED in os.environ:
@@ -179,6 +156,7 @@ def _builder(name: str) -> "SparkSession.Builder":
 
 
 def _started(builder: "SparkSession.Builder", *, show_log: bool, silent: bool = False) -> "SparkSession":
+    from pyspark.logger import PySparkLogger
     from pyspark.sql.utils import is_remote
 
     if silent:
@@ -189,7 +167,9 @@ def _started(builder: "SparkSession.Builder", *, show_log: bool, silent: bool = 
         spark = builder.getOrCreate()
     _let_ctrl_c_through()
     if not show_log:
-        _silence_query_context()
+        # PySpark prints the context of a failed query to stderr as JSON. The program prints the error.
+        for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     if show_log and not is_remote():
         spark.sparkContext.environment[TRACEBACK] = "1"
     return spark
@@ -206,14 +186,6 @@ def _let_ctrl_c_through() -> None:
     # Py4J also logs errors that it raises, through its own loggers and the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
-
-
-def _silence_query_context() -> None:
-    """Prevent PySpark from printing the context of a failed query to stderr as JSON. The program prints the error."""
-    from pyspark.logger import PySparkLogger
-
-    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _log_is_not_set_up() -> bool:

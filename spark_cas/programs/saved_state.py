@@ -23,8 +23,6 @@ from spark_cas.spark.reading.bootstrap import STATE, PinnedBounds, PinnedLog, la
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-FORMATS = ("parquet", "csv", "table")
-
 _PROPERTY = "spark_cas.offsets"
 _OFFSETS = "offsets"
 
@@ -69,9 +67,8 @@ def save_state(
     """Save the state of a log together with its offsets.
 
     Args:
-        spark: the session
         log_options: the options of the read
-        kind: one of `FORMATS`
+        kind: ``parquet``, ``csv`` or ``table``
         place: a new folder or table
         since: an earlier state in the same format. Only newer records are read; the result is the same.
 
@@ -131,10 +128,7 @@ def _require_all_tombstones(pinned: PinnedLog, oldest: PinnedBounds) -> None:
     """Check that the log still has the tombstones of all keys that existed at ``oldest`` or later.
 
     Compaction keeps a tombstone for this time after it removed the older records of the key. A reader of such a
-    record therefore finds the tombstone within this time.
-
-    Raises:
-        TrimmedError: if a tombstone may have been removed
+    record therefore finds the tombstone within this time. Raises TrimmedError if a tombstone may have been removed.
     """
     with open_log(pinned.spec) as log:
         kept_ms = log.tombstones_kept_ms()
@@ -157,13 +151,7 @@ def _require_all_tombstones(pinned: PinnedLog, oldest: PinnedBounds) -> None:
 
 
 def place_of(spark: "SparkSession", kind: str, name: str) -> "_Folder | _Table":
-    """Return the location of a saved state. It may be unused.
-
-    Args:
-        spark: the session
-        kind: one of `FORMATS`
-        name: a folder, or a table of the catalog
-    """
+    """Return the location of a saved state: a folder, or a table of the catalog. It may be unused."""
     return _Table(spark, name) if kind == "table" else _Folder(spark, kind, name.rstrip("/"))
 
 
@@ -221,7 +209,10 @@ class _Folder:
         at, name = _read_offsets(line, self._kind)
         path = f"{self._path}/{name}"
         if self._kind == "csv":
-            return SavedState(at, _from_text(self._spark.read.schema(_CSV_COLUMNS).options(**_READ_CSV).csv(path)))
+            texts = self._spark.read.schema(_CSV_COLUMNS).options(**_READ_CSV).csv(path)
+            # A state has no nulls. Spark reads an empty CSV text as null.
+            values = (sf.coalesce(name, sf.lit("")).cast("binary").alias(name) for name in ("key", "value"))
+            return SavedState(at, texts.select(*values, *STATE.names[2:]))
         return SavedState(at, self._spark.read.schema(STATE).parquet(path))
 
     def _lines(self) -> set[str] | None:
@@ -301,9 +292,3 @@ def _as_text(state: "DataFrame") -> "DataFrame":
         return sf.when(sf.is_valid_utf8(text), text).otherwise(sf.raise_error(sf.lit(message))).alias(name)
 
     return state.select(text_of("key"), text_of("value"), *STATE.names[2:])
-
-
-def _from_text(state: "DataFrame") -> "DataFrame":
-    # A state has no nulls. Spark reads an empty CSV text as null.
-    bytes_of = (sf.coalesce(name, sf.lit("")).cast("binary").alias(name) for name in ("key", "value"))
-    return state.select(*bytes_of, *STATE.names[2:])

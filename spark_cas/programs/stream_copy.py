@@ -1,9 +1,9 @@
 """Program that copies a log or topic into another as a stream, exactly once and in order per key."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -11,7 +11,7 @@ from spark_cas.core.errors import ErrorKind, error_from_text
 from spark_cas.options.table import ISOLATION_LOAD
 from spark_cas.programs.arguments import add_options, checked_options, parser_of
 from spark_cas.programs.errors import RAISED, ExitCode, UsageError
-from spark_cas.programs.program import Result, StartSession, message_console, print_line, run
+from spark_cas.programs.program import Result, StartSession, print_line, run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,6 +80,7 @@ def reading_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _copy(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
+    from spark_cas.spark.reading.stream_offsets import stream_lag
     from spark_cas.spark.versions import start_for_existing_records
     from spark_cas.spark.writing.route import route
 
@@ -97,7 +98,7 @@ def _copy(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCod
     records = spark.readStream.format("conditional-log").options(**reading).load(arguments.source_log)
     writer = records.writeStream.foreachBatch(append).option("checkpointLocation", arguments.checkpoint)
     query, has_read_all = (writer.start(), None) if arguments.follow else start_for_existing_records(writer)
-    console = message_console()
+    console = Console(stderr=True)
     copied, newest = 0, -1
     try:
         ended: bool | None = False
@@ -109,7 +110,9 @@ def _copy(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCod
                 if progress["batchId"] > newest and source["numInputRows"]:
                     newest = progress["batchId"]
                     copied += source["numInputRows"]
-                    _print_progress(newest, source, console)
+                    lag = stream_lag(source)
+                    lag_text = f", {sum(lag.values()):,} behind" if lag else ""
+                    print_line(console, f"batch {newest}: {source['numInputRows']:,} records{lag_text}")
     finally:
         query.stop()
     return ExitCode.COMPLETE, {"status": "copied", "job": arguments.job, "rows": copied}
@@ -151,11 +154,3 @@ def require_timestamps(records: "DataFrame") -> "DataFrame":
     lost = time.isNull() & (functions.col("timestampType") >= 0)
     failing = functions.raise_error(message).cast("timestamp")
     return records.withColumn("timestamp", functions.when(lost, failing).otherwise(time))
-
-
-def _print_progress(batch: int, source: Mapping[str, Any], console: Console) -> None:
-    from spark_cas.spark.reading.stream_offsets import stream_lag
-
-    lag = stream_lag(source)
-    text = f", {sum(lag.values()):,} behind" if lag else ""
-    print_line(console, f"batch {batch}: {source['numInputRows']:,} records{text}")

@@ -11,7 +11,7 @@ from spark_cas.core.records import readable
 from spark_cas.programs.arguments import add_input, add_log, add_rows, load_request, parser_of
 from spark_cas.programs.errors import ExitCode, UsageError
 from spark_cas.programs.input.listing import list_input
-from spark_cas.programs.program import Result, StartSession, message_console, print_line, run
+from spark_cas.programs.program import Result, StartSession, print_line, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,17 +52,16 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
 
 
 def _verify(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
-    from spark_cas.programs.input.session_settings import pinned_settings
-    from spark_cas.programs.load_input import input_settings, ordered_rows
+    from spark_cas.programs.load_input import input_settings, ordered_rows, pinned_settings
     from spark_cas.spark.reading.verify_log import verify_log
 
     request = arguments.request
     files = list_input(request.inputs, spark).files
     with pinned_settings(spark, input_settings(spark, request, files)):
-        rows, order = ordered_rows(spark, request, files)
+        rows, order, _ = ordered_rows(spark, request, files)
         order = order if request.order_by else []
         verification = verify_log(rows, request.options, order_by=order, first=arguments.first)
-    _print(verification, message_console())
+    _print(verification, Console(stderr=True))
     result = asdict(verification)
     for each in result["differences"]:
         each |= {"key": readable(each["key"]), "value": readable(each["value"])}

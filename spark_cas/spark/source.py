@@ -59,8 +59,7 @@ class ConditionalLogSource(DataSource):
         return stream_reader(RecordsStreamReader(request, schema), by_time=request.processing_time)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from spark_cas.options.parse import parse_write
-        from spark_cas.options.several_topics import names_no_topic
+        from spark_cas.options.parse import names_no_topic, parse_write
         from spark_cas.spark.schema import check_not_overwrite
         from spark_cas.spark.writing.stream_write import plan_batch_write
         from spark_cas.spark.writing.write import plan_write
@@ -75,8 +74,7 @@ class ConditionalLogSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from spark_cas.core.errors import OptionError
-        from spark_cas.options.parse import parse_write_stream
-        from spark_cas.options.several_topics import names_no_topic, stream_to_topics
+        from spark_cas.options.parse import names_no_topic, parse_write_stream, stream_to_topics
         from spark_cas.spark.writing.stream_write import plan_stream_write
 
         if overwrite:

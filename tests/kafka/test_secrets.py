@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.secrets import RESOLVED, resolve
 from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
-from spark_cas.options.option_names import STORE_OPTIONS, without_secret
+from spark_cas.options.option_values import STORE_OPTIONS, without_secret
 from tests.support import token_provider
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -3,7 +3,7 @@
 import pytest
 
 from spark_cas.options.parse import parse_load
-from spark_cas.programs.dead_letters import dead_letters_of, is_log
+from spark_cas.programs.bad_rows import dead_letters_of, is_log
 
 LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hunter2";'
 SECRET = {

@@ -1,7 +1,6 @@
 """OpenLineage events of loads and micro-batches, received by an HTTP server and read with the library."""
 
 import json
-import math
 import os
 import socket
 import subprocess
@@ -14,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 
-from spark_cas.options.lineage import Lineage, dataset_of, send_run
+from spark_cas.options.lineage_and_metrics import Lineage, dataset_of, send_run
 from tests.conftest import QUIET, ROOT
 
 TO_LOG = ("--value", "value", "--partitions", "1", "--job", "load-1")
@@ -122,7 +121,7 @@ def test_lineage_server_that_hangs_stops_the_events(file, monkeypatch, set_timin
 
 
 def test_writes_send_no_events_for_a_time_after_a_failure(receiver, monkeypatch, caplog, set_timing):
-    monkeypatch.setattr("spark_cas.options.lineage._retry_at", -math.inf)
+    monkeypatch.setattr("spark_cas.options.lineage_and_metrics._failed", {})
     monkeypatch.setattr(Receiver, "status", 400)
 
     def send():
@@ -148,7 +147,7 @@ def test_load_without_configuration_sends_and_prints_nothing(load, file):
 
 def test_library_is_imported_only_if_it_is_configured(tmp_path):
     program = (
-        "import sys; from spark_cas.options.lineage import Lineage; "
+        "import sys; from spark_cas.options.lineage_and_metrics import Lineage; "
         "Lineage('load-1', 'file:/log', print).start(); print('openlineage.client' in sys.modules)"
     )
     without = {name: value for name, value in os.environ.items() if not name.startswith("OPENLINEAGE_")}

@@ -10,8 +10,7 @@ from spark_cas.core.outcome import Appends
 from spark_cas.core.plan import PartitionResult, Progress
 from spark_cas.programs.errors import ExitCode
 from spark_cas.programs.load_progress import Phase, Sample
-from spark_cas.programs.load_report import JobRows, LoadReport
-from spark_cas.programs.report_page import page_of
+from spark_cas.programs.load_report import JobRows, LoadReport, page_of
 from tests.executables import executable
 
 WIDE, NARROW = {"width": 1200, "height": 900}, {"width": 400, "height": 800}

@@ -9,10 +9,18 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import Layout
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.spec import LogSpec
-from spark_cas.options.parse import check_read, parse_read, parse_route, parse_write, parse_write_stream
+from spark_cas.options.parse import (
+    check_read,
+    error_of_topics,
+    names_no_topic,
+    parse_read,
+    parse_route,
+    parse_write,
+    parse_write_stream,
+    parsed_by_topic,
+)
 from spark_cas.options.read_range import ReadLimit, ReadRange, Splitting, TopicPartition
 from spark_cas.options.request import Selection
-from spark_cas.options.several_topics import error_of_topics, names_no_topic, parsed_by_topic
 
 TOPIC = {"kafka.bootstrap.servers": "a:9092,b:9092", "topic": "flights"}
 PATH = {"path": "/data/logs/flights"}

@@ -12,8 +12,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka.settings.client_settings import log_ignored
 from spark_cas.log.spec import LogSpec
-from spark_cas.options.option_names import AWS, AZURE, GOOGLE
-from spark_cas.options.option_values import OptionValues
+from spark_cas.options.option_values import AWS, AZURE, GOOGLE, OptionValues
 from spark_cas.options.parse import (
     check_read,
     parse_read,

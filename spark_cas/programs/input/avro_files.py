@@ -57,10 +57,6 @@ def avro_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
 
     The position is the number of the record in its file. Runs one Spark job, which reads the schema of each file.
 
-    Args:
-        spark: the session, classic or Connect
-        files: all files of the input, in the order of their rows
-
     Raises:
         UsageError: if fastavro is missing, or for a type that a load does not read or that differs between files
         UnreadableInputError: for a file with an invalid header; from tasks for any invalid content

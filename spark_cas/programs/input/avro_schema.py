@@ -142,8 +142,10 @@ class _Parser:
             top = replace(place, fields=place.fields[:1])
             raise self._error(top, "schema that is nested too deeply or is too large", "Write a simpler schema")
         if isinstance(schema, str) and schema not in _PRIMITIVES:
-            schema, namespace = self._definition(schema, place)
-            place = replace(place, namespace=namespace)
+            definition = self.named.get(_full_name(schema, place.namespace)) or self.named.get(schema)
+            if definition is None:
+                raise self._error(place, f"type {schema}", "The Avro schema does not define it")
+            schema, place = definition[0], replace(place, namespace=definition[1])
         properties: dict[str, Any] = schema if isinstance(schema, dict) else {"type": schema}
         kind, logical = properties.get("type"), properties.get("logicalType")
         if isinstance(kind, dict) and logical is None:  # {"type": {"type": "string"}}, which Java also accepts
@@ -251,12 +253,6 @@ class _Parser:
         if self.named.setdefault(full, (properties, namespace))[0] is not properties:
             raise self._error(place, f"second definition of {full}", "The Avro schema is invalid")
         return replace(place, records=(*place.records, full), namespace=namespace)
-
-    def _definition(self, name: str, place: _Place) -> tuple[dict[str, Any], str]:
-        definition = self.named.get(_full_name(name, place.namespace)) or self.named.get(name)
-        if definition is None:
-            raise self._error(place, f"type {name}", "The Avro schema does not define it")
-        return definition
 
     def _fields(self, types: list[object]) -> dict[str, object]:
         named = [{"name": f"f{at}", "type": each} for at, each in enumerate(types)]

@@ -10,6 +10,7 @@ from pyspark.sql import types as T  # noqa: N812 - likewise
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError, in_short
 from spark_cas.programs.input.columns import inside, merged_columns, quoted, with_file_index, with_folder_columns
+from spark_cas.programs.input.exact_values import ReadOptions
 from spark_cas.programs.input.footers import (
     check_parquet_footers,
     invalid_file,
@@ -18,7 +19,6 @@ from spark_cas.programs.input.footers import (
 )
 from spark_cas.programs.input.listing import literal
 from spark_cas.programs.input.parts import FILE, POSITION
-from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.spark_files import ALL_FILES
 
 if TYPE_CHECKING:
@@ -140,10 +140,8 @@ def _require_no_hidden_column(file: InputFile, columns: Sequence[str]) -> None:
 def _require_names(merged: Sequence[str], file: InputFile, columns: Sequence[str]) -> None:
     """Check that Spark does not match the columns of an ORC file by position, if their order differs.
 
-    Spark matches all columns by position if each name has the prefix of old versions of Hive.
-
-    Raises:
-        UsageError: if it would read other columns
+    Spark matches all columns by position if each name has the prefix of old versions of Hive. Raises UsageError if it
+    would read other columns.
     """
     by_place = all(each.startswith(_OLD_HIVE) for each in columns)
     if by_place and list(columns) != list(merged[: len(columns)]):

@@ -25,11 +25,8 @@ Check = Callable[[T.DataType, "Column"], "Column | None"]
 def merged_columns(schemas: Iterable[tuple[str, T.StructType]]) -> T.StructType:
     """Return columns for the rows of all files, in the order of their first occurrence.
 
-    Args:
-        schemas: path and columns of each file
-
-    Raises:
-        UsageError: if the types of a field differ, or names differ only in case
+    ``schemas`` are the path and columns of each file. Raises UsageError if the types of a field differ, or if names
+    differ only in case.
     """
     result: T.StructType | None = None
     for path, schema in schemas:
@@ -151,8 +148,7 @@ def with_file_index(
 def with_folder_columns(spark: "SparkSession", frame: "DataFrame", files: Sequence[InputFile]) -> "DataFrame":
     """Add a string column for each folder such as ``region=007``, using the column `FILE`.
 
-    Raises:
-        UsageError: if only some files are in such folders, or a folder has the name of a column
+    Raises UsageError if only some files are in such folders, or a folder has the name of a column.
     """
     names = _folder_names(files, frame.columns)
     if not names:

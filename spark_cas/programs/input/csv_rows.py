@@ -21,9 +21,16 @@ from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.csv_text import CsvDialect, CsvText, Positions, parse_csv_options, record_values
-from spark_cas.programs.input.exact_values import NumberFormat, TextColumn, text_column, wrong_values
+from spark_cas.programs.input.exact_values import (
+    PLACE,
+    NumberFormat,
+    TextColumn,
+    text_column,
+    text_fields,
+    with_parsed_times,
+    wrong_values,
+)
 from spark_cas.programs.input.parts import BAD, Part, decoded, require_utf8, require_whole_file, shown, text_pieces
-from spark_cas.programs.input.read_options import PLACE, text_fields, with_parsed_times
 from spark_cas.programs.input.spark_files import first_lines, parsed_schema, read_lines
 
 if TYPE_CHECKING:
@@ -297,7 +304,6 @@ def csv_rows(
     Unless the read option `multiLine` is false, run the plan under `whole_file_settings`.
 
     Args:
-        spark: the session, classic or Connect
         files: all files of the input, in the order of their rows
         schema: names and types of the columns in SQL; None takes the header of the first file, and all as text
         read_options: options of Spark's CSV reader

@@ -55,11 +55,9 @@ class _Columns(NamedTuple):
 def check_parquet_footers(spark: "SparkSession", files: Sequence[InputFile]) -> None:
     """Check the columns of local Parquet files.
 
-    Spark may raise an error without a column name, or none. This check skips files that PyArrow cannot open.
-
-    Raises:
-        UsageError: for a column that Spark cannot read, and for a schema of Spark in the metadata that would change
-          values or hide columns
+    Spark may raise an error without a column name, or none. This check skips files that PyArrow cannot open. Raises
+    UsageError for a column that Spark cannot read, and for a schema of Spark in the metadata that would change values
+    or hide columns.
     """
     distinct: dict[_Columns, InputFile] = {}
     for file, columns in _of_local(_check, files):
@@ -81,10 +79,8 @@ def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
     """Check that timestamps of local ORC files, and INT96 timestamps of local Parquet files, are whole microseconds.
 
     These types have nanoseconds, which Spark drops. The check reads only these columns. It skips columns that PyArrow
-    cannot read: in ORC, those with a time before 1677 or after 2262.
-
-    Raises:
-        UsageError: for a column with a fraction of a microsecond
+    cannot read: in ORC, those with a time before 1677 or after 2262. Raises UsageError for a column with a fraction
+    of a microsecond.
     """
     for file, column in _of_local(_finer_in_parquet if format_name == "parquet" else _finer_in_orc, files):
         if column:
@@ -171,14 +167,17 @@ _ROWS: dict[str, Callable[[InputFile], int]] = {
 def _check(file: InputFile) -> _Columns:
     """Return the columns of a Parquet file; none if PyArrow cannot open it.
 
-    Raises:
-        UsageError: for a column that Spark cannot read, a file without columns, and an encrypted file
+    Raises UsageError for a column that Spark cannot read, a file without columns, and an encrypted file.
     """
     try:
         footer = pq.read_metadata(_path(file))
         columns = footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError):
-        _require_plain_footer(file)
+        with suppress(OSError), Path(_path(file)).open("rb") as stream:
+            if stream.read(len(_ENCRYPTED)) == _ENCRYPTED:
+                raise UsageError(
+                    f"--input: file {file.path} is encrypted. Nothing was appended. Write it without encryption."
+                ) from None
         return _Columns()
     if not len(footer.schema):
         raise UsageError(
@@ -194,17 +193,6 @@ def _check(file: InputFile) -> _Columns:
                 f"not read. Nothing was appended. Write it as microseconds, as text, or as a number that Spark reads."
             )
     return _Columns(tuple(columns.names), str(footer.schema), (footer.metadata or {}).get(SPARK_SCHEMA.encode()))
-
-
-def _require_plain_footer(file: InputFile) -> None:
-    """Check that a Parquet file is not encrypted. Raises UsageError if its footer is."""
-    with suppress(OSError):
-        with Path(_path(file)).open("rb") as stream:
-            is_encrypted = stream.read(len(_ENCRYPTED)) == _ENCRYPTED
-        if is_encrypted:
-            raise UsageError(
-                f"--input: file {file.path} is encrypted. Nothing was appended. Write it without encryption."
-            )
 
 
 def _finer_in_parquet(file: InputFile) -> str:

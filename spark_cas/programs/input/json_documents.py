@@ -45,8 +45,7 @@ _SKIPPER = json.JSONDecoder(parse_int=Number, parse_float=Number)
 def parse_document(text: str, start: int = 0) -> tuple[Json, int]:
     """Return the document at a position and its end position. Numbers are returned as text.
 
-    Raises:
-        ValueError: if the text is not valid JSON
+    Raises ValueError if the text is not valid JSON.
     """
     try:
         value, end = _DECODER.raw_decode(text, start)
@@ -73,8 +72,7 @@ def parse_line(line: str) -> Json:
 def documents_of(text: str) -> list[tuple[int, int, Json]]:
     """Return start, end and value of the document in a text, or of each element if it is an array.
 
-    Raises:
-        ValueError: if the text is not valid
+    Raises ValueError if the text is not valid.
     """
     start = _after_spaces(text, 0)
     if text.startswith("[", start):

@@ -13,7 +13,17 @@ from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.columns import arrow_type, missing_fields, quoted
-from spark_cas.programs.input.exact_values import text_column, wrong_values
+from spark_cas.programs.input.exact_values import (
+    PLACE,
+    TIME_OPTIONS,
+    ReadOptions,
+    ValueFormats,
+    text_column,
+    text_fields,
+    text_type,
+    with_parsed_times,
+    wrong_values,
+)
 from spark_cas.programs.input.json_documents import (
     Json,
     Number,
@@ -37,15 +47,6 @@ from spark_cas.programs.input.parts import (
     require_whole_file,
     shown,
     text_pieces,
-)
-from spark_cas.programs.input.read_options import (
-    PLACE,
-    TIME_OPTIONS,
-    ReadOptions,
-    ValueFormats,
-    text_fields,
-    text_type,
-    with_parsed_times,
 )
 from spark_cas.programs.input.spark_files import parsed_schema, read_lines
 from spark_cas.spark.versions import parse_json
@@ -240,7 +241,6 @@ def json_rows(
     With the read option `multiLine` or another encoding than UTF-8, run the plan under `whole_file_settings`.
 
     Args:
-        spark: the session, classic or Connect
         files: all files of the input, in the order of their rows
         schema: names and types of the fields in SQL; None takes those of all documents, and scalars as their text
         read_options: options of Spark's JSON reader; without `multiLine` each line is a document
@@ -253,7 +253,7 @@ def json_rows(
         UsageError: for an option, a path or a type that is not supported
         UnreadableInputError: for a field of the schema that no document has; from tasks for any bad content
     """
-    read = ReadOptions(read_options, _NAMES, {"charset": "encoding"})
+    read = ReadOptions(read_options, _NAMES)
     read.require_fail_fast()
     formats = read.value_formats()
     encoding = encoding_name(read.text("encoding", UTF_8))

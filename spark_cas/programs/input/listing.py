@@ -9,6 +9,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -47,24 +48,17 @@ def list_input(paths: Sequence[str], spark: "SparkSession | None") -> Listing:
     An existing path is used literally, any other as a glob pattern. Folders are listed recursively without hidden
     names. Without a session, all paths without a scheme are local.
 
-    Args:
-        paths: the values of ``--input``
-        spark: the session; None if there is none yet
-
-    Raises:
-        UsageError: if a path does not exist or needs a session, a file occurs twice, or Spark would skip a file
+    Raises UsageError if a path does not exist or needs a session, a file occurs twice, or Spark would skip a file.
     """
     result: list[InputFile] = []
     skipped: list[str] = []
     for each in paths:
         if _is_local(each, spark):
-            files, hidden = _list_local(_LOCAL.sub("", each, count=1))
+            result += _list_local(_LOCAL.sub("", each, count=1), skipped)
         elif spark is None:
             raise UsageError(f"--input {each}: only Spark lists this file system, and no session is running.")
         else:
-            files, hidden = _list_with_spark(each, spark), []
-        result += files
-        skipped += hidden
+            result += _list_with_spark(each, spark)
     result.sort(key=lambda file: file.path)
     _require_each_once(result)
     return Listing(tuple(result), tuple(sorted(skipped)))
@@ -111,34 +105,26 @@ def _is_local(path: str, spark: "SparkSession | None") -> bool:
     return str(configuration.get("fs.defaultFS", "file:///")).startswith("file:")
 
 
-def _list_local(path: str) -> tuple[list[InputFile], list[str]]:
+def _list_local(path: str, skipped: list[str]) -> Iterator[InputFile]:
+    """Yield the files of a local path, and add the hidden names in folders to ``skipped``."""
     if os.path.lexists(path):
         roots = [path]
     else:
         roots = sorted({match for pattern in _without_braces(path) for match in glob.glob(pattern)})
     if not roots:
         raise UsageError(f"--input {path}: no such file or folder, and no file matches it as a pattern.")
-    by_name = roots == [path]
-    files: list[InputFile] = []
-    skipped: list[str] = []
     for root in map(os.path.abspath, roots):
-        name = Path(root).name
-        if is_hidden(name) and not Path(root).is_dir():
-            if by_name:
-                raise _hidden_by_spark(root)
-            skipped.append(root)
-        elif Path(root).is_dir():
-            inside, hidden = _list_folder(root)
-            files += inside
-            skipped += hidden
+        if Path(root).is_dir():
+            yield from _list_folder(root, skipped)
+        elif not is_hidden(Path(root).name):
+            yield _local_file(root)
+        elif roots == [path]:
+            raise _hidden_by_spark(root)
         else:
-            files.append(_local_file(root))
-    return files, skipped
+            skipped.append(root)
 
 
-def _list_folder(root: str) -> tuple[list[InputFile], list[str]]:
-    files: list[InputFile] = []
-    skipped: list[str] = []
+def _list_folder(root: str, skipped: list[str]) -> Iterator[InputFile]:
     known: set[str] = set()
     for folder, folders, names in os.walk(root, followlinks=True, onerror=_cannot_list):
         real = os.path.realpath(folder)
@@ -149,8 +135,7 @@ def _list_folder(root: str) -> tuple[list[InputFile], list[str]]:
         skipped += [os.path.join(folder, each) for each in names if is_hidden(each)]
         folders[:] = sorted(each for each in folders if not is_hidden(each))
         partitions = _partitions(os.path.relpath(folder, root).split(os.sep))
-        files += [_local_file(os.path.join(folder, each), partitions) for each in names if not is_hidden(each)]
-    return files, skipped
+        yield from (_local_file(os.path.join(folder, each), partitions) for each in names if not is_hidden(each))
 
 
 def _local_file(path: str, partitions: tuple[tuple[str, str | None], ...] = ()) -> InputFile:
@@ -243,24 +228,18 @@ def _text(escaped: str) -> str:
 
 
 def _require_each_once(files: Sequence[InputFile]) -> None:
+    """Raise UsageError for a file that occurs twice, also under another link to a local file."""
     known: dict[object, str] = {}
     for each in files:
-        local = each.path.removeprefix("file:")
-        identity = _identity(local) if local != each.path else each.path
+        identity: object = each.path
+        with suppress(OSError):  # the file of a Connect server may be on another host
+            if each.path.startswith("file:"):
+                status = os.stat(each.path.removeprefix("file:"))
+                identity = status.st_dev, status.st_ino
         if identity in known:
-            other = known[identity]
-            how = "is named twice" if other == each.path else f"is the same file as {other}"
+            how = "is named twice" if known[identity] == each.path else f"is the same file as {known[identity]}"
             raise UsageError(f"--input: file {each.path} {how}. Its rows would be appended twice. Name it once.")
         known[identity] = each.path
-
-
-def _identity(file: str) -> object:
-    """Return the same for all links to a local file. The file of a Connect server may be on another host."""
-    try:
-        result = os.stat(file)
-    except OSError:
-        return file
-    return result.st_dev, result.st_ino
 
 
 def _hidden_by_spark(path: str) -> UsageError:

@@ -10,6 +10,7 @@ from itertools import chain, groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from spark_cas.core.errors import UnreadableInputError
@@ -115,17 +116,11 @@ def read_parts(
 
     The lines arrive in the order of each file. The result has the columns of the reader, then `FILE` and `POSITION`.
 
-    Args:
-        batches: the lines
-        files: path and listed size of each file
-        reader: converts the bytes of a part
-        count_rows: counts the rows in some lines without the reader; None if the format has no such count
+    ``files`` are the path and listed size of each file. ``count_rows`` counts the rows in some lines without the
+    reader. It is None if the format has no such count.
 
-    Raises:
-        UnreadableInputError: if the size of a file differs from the list, or a reader returns a different number of
-          rows than `count_rows`
-
-    It also raises the errors of the readers.
+    Raises UnreadableInputError if the size of a file differs from the list, or if a reader returns a different number
+    of rows than `count_rows`. It also raises the errors of the readers.
     """
     indexes = {file_key(path): index for index, (path, _) in enumerate(files)}
     runs = (run for batch in batches for run in _runs(batch))
@@ -205,17 +200,9 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int, int, bytes]]:
     changes = np.flatnonzero((np.diff(keys) != 0) | (np.diff(starts) != 0)) + 1
     bounds = [0, *changes.tolist(), batch.num_rows]
     for first, end in pairwise(bounds):
-        data = _joined(text.slice(first, end - first))
+        lines = text.slice(first, end - first)
+        data = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), pa.scalar(b"", lines.type))[0].as_py()
         yield int(keys[first]), int(starts[first]), int(ends[first]), int(sizes[first]), data
-
-
-def _joined(text: pa.Array) -> bytes:
-    """Return the values of a binary array as one buffer, which has no gaps."""
-    _, offsets, data = text.buffers()
-    width = np.int64 if pa.types.is_large_binary(text.type) else np.int32
-    bounds = np.frombuffer(offsets, width)
-    first, end = int(bounds[text.offset]), int(bounds[text.offset + len(text)])
-    return bytes(data[first:end]) if data is not None else b""
 
 
 def encoding_name(name: str) -> str:

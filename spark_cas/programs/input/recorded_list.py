@@ -38,8 +38,7 @@ class ListedInput:
     def totals(self, rows: int | None) -> dict[str, object]:
         """Return the totals for the report: files, bytes before decompression, skipped hidden names, and rows.
 
-        Args:
-            rows: the rows by the footers of Parquet or ORC files; None if not known
+        The rows are those in the footers of Parquet or ORC files; None if not known.
         """
         return {"files": len(self.files), "bytes": self.list.bytes, "skipped": self.skipped, "rows": rows}
 

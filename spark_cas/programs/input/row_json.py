@@ -60,14 +60,9 @@ def row_json(frame: "DataFrame", without: Collection[str] = ()) -> "Column":
     """Return a column with each row of a DataFrame as a JSON object, with fields in column order.
 
     The session must have the settings of `pinned_settings`. The task fails with Spark's error of raise_error for a
-    value that JSON cannot represent.
+    value that JSON cannot represent. Columns in ``without`` are not part of the object.
 
-    Args:
-        frame: the rows
-        without: names of columns that are not part of the object
-
-    Raises:
-        SchemaError: if a column has a type without an exact JSON form, or names differ only in case
+    Raises SchemaError if a column has a type without an exact JSON form, or if names differ only in case.
     """
     fields = [each for each in frame.schema.fields if each.name not in without]
     _require_distinct(fields, "")

@@ -2,7 +2,6 @@
 
 from bz2 import BZ2Decompressor
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +13,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
+from spark_cas.programs.input.exact_values import ReadOptions
 from spark_cas.programs.input.listing import literal_paths
 from spark_cas.programs.input.parts import (
     FILE,
@@ -28,7 +28,6 @@ from spark_cas.programs.input.parts import (
     read_parts,
     require_whole_file,
 )
-from spark_cas.programs.input.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -152,18 +151,17 @@ def text_rows(spark: "SparkSession", files: Sequence[InputFile], read_options: M
         UsageError: for an unsupported option
         UnreadableInputError: from tasks, for invalid content
     """
-    read = ReadOptions(read_options, ("encoding",), {"charset": "encoding"})
+    read = ReadOptions(read_options, ("encoding",))
     encoding = encoding_name(read.text("encoding", UTF_8))
     schema = T.StructType([T.StructField(VALUE, T.StringType(), nullable=False)])
-    count = count_lines if keeps_line_ends(encoding) else None
-    return read_lines(spark, files, partial(_text_batches, encoding=encoding), schema, count)
 
+    def lines_of(part: Part, pieces: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+        require_whole_file(part, encoding)
+        for _, text in decoded_lines(part, pieces, encoding):
+            lines = pc.split_pattern(pa.array([text[:-1]], pa.large_string()), "\n")
+            yield pa.RecordBatch.from_arrays([lines.values.cast(pa.string())], names=[VALUE])
 
-def _text_batches(part: Part, pieces: Iterator[bytes], encoding: str) -> Iterator[pa.RecordBatch]:
-    require_whole_file(part, encoding)
-    for _, text in decoded_lines(part, pieces, encoding):
-        lines = pc.split_pattern(pa.array([text[:-1]], pa.large_string()), "\n")
-        yield pa.RecordBatch.from_arrays([lines.values.cast(pa.string())], names=[VALUE])
+    return read_lines(spark, files, lines_of, schema, count_lines if keeps_line_ends(encoding) else None)
 
 
 def binary_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
@@ -255,10 +253,8 @@ def checked_files(files: Sequence[InputFile]) -> list[InputFile]:
 def require_complete(spark: "SparkSession", files: Sequence[InputFile]) -> None:
     """Decompress `checked_files` in the tasks of one Spark job, and reject the first one that is cut or damaged.
 
-    Run it under `whole_file_settings` of these files, so that a task reads few of them.
-
-    Raises:
-        UnreadableInputError: if a file is cut, damaged or too large, or (from a task) if it differs from the list
+    Run it under `whole_file_settings` of these files, so that a task reads few of them. Raises UnreadableInputError
+    if a file is cut, damaged or too large, or (from a task) if it differs from the list.
     """
     numbers = FileNumbers(files)
     for each in files:

@@ -10,7 +10,7 @@ from spark_cas.core.errors import ConditionalLogError, ErrorKind
 from spark_cas.core.plan import PartitionResult
 from spark_cas.log import clock
 from spark_cas.log.log_lines import log_write
-from spark_cas.options.lineage import send_run
+from spark_cas.options.lineage_and_metrics import send_run
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.writing.report import TaskReport
 
@@ -81,7 +81,7 @@ def _record(
         send_run(named, log, (times[0], times[-1]), rows=rows, error=error, is_micro_batch=batch is not None)
     if request.metrics is None:
         return
-    from spark_cas.options.metrics_target import Measurement, publish
+    from spark_cas.options.lineage_and_metrics import Measurement, publish
 
     labels = {"log": log, "topic": request.spec.topic, "job": named or "unnamed"}
     totals = {"writes": 1, "rows": rows, "bytes": appended, **counts}

@@ -18,15 +18,15 @@ from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.planning import placement_on, recorded_partitioner
 from spark_cas.log.open import open_log
-from spark_cas.options.parse import parse_route
-from spark_cas.options.request import WriteRequest
-from spark_cas.options.several_topics import (
+from spark_cas.options.parse import (
     MOST_TOPICS,
     names_no_topic,
     of_topic,
+    parse_route,
     parsed_by_topic,
     stream_to_topics,
 )
+from spark_cas.options.request import WriteRequest
 from spark_cas.spark.jvm import java_session, jvm_of
 from spark_cas.spark.schema import EndMarkers, Mark, check_record_types, metadata_of_topics
 from spark_cas.spark.setup import collected, has_run, record_run, warn_of_idle_timeout

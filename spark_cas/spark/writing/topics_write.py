@@ -13,9 +13,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_cas.core.errors import ConditionalLogError, NotRoutedError, StorageError
-from spark_cas.options.parse import parse_write
+from spark_cas.options.parse import error_of_topics, of_topic, parse_write, parsed_by_topic
 from spark_cas.options.request import WriteRequest
-from spark_cas.options.several_topics import error_of_topics, of_topic, parsed_by_topic
 from spark_cas.spark.accelerators.quick_ack import acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.schema import marks_by_topic, with_mark

@@ -15,7 +15,7 @@ from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
 from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.listing import list_input
-from spark_cas.programs.input.session_settings import pinned_settings
+from spark_cas.programs.load_input import pinned_settings
 from spark_cas.spark.versions import HAS_READ_LIMITS
 from tests.programs.input.reading import settings
 from tests.programs.loading import all_records

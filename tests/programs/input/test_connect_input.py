@@ -10,14 +10,12 @@ from spark_cas.core.errors import SparkSetupError, UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.options.parse import parse_load
 from spark_cas.programs.arguments import LoadRequest
-from spark_cas.programs.bad_rows import RowLimits, write_bad_rows
-from spark_cas.programs.dead_letters import dead_letters_of
+from spark_cas.programs.bad_rows import RowLimits, dead_letters_of, write_bad_rows
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.recorded_list import ListedInput
-from spark_cas.programs.input.session_settings import pinned_settings
 from spark_cas.programs.input.spark_files import require_complete, text_rows
-from spark_cas.programs.load_input import append_bad_rows, input_settings, separated_rows
+from spark_cas.programs.load_input import append_bad_rows, input_settings, ordered_rows, pinned_settings
 from spark_cas.spark import versions
 from tests.programs.input.reading import message_of, write_file
 from tests.support.writing import values_in
@@ -84,7 +82,8 @@ def test_bad_rows(connect, write, tmp_path):
     letters = dead_letters_of(str(tmp_path / "bad"), parse_load({"path": str(tmp_path / "log")}), "load-1")
     assert letters is not None
     with pinned_settings(connect, input_settings(connect, request, files)):
-        rows, _, bad = separated_rows(connect, request, files, RowLimits(1000, keys_required=True))
+        rows, _, bad = ordered_rows(connect, request, files, RowLimits(1000, keys_required=True))
+        assert bad is not None
         assert write_bad_rows(bad, files, str(tmp_path / "bad.jsonl")) == 2
         assert append_bad_rows(bad, source, letters, "load-1") == 2
         assert [row.value for row in rows.collect()] == ['{"k":"a","n":1}']

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.input.csv_rows import CsvFormat, CsvReader
 from spark_cas.programs.input.csv_text import CsvDialect
-from spark_cas.programs.input.exact_values import TextColumn
+from spark_cas.programs.input.exact_values import PLACE, TextColumn
 from spark_cas.programs.input.parts import Part
-from spark_cas.programs.input.read_options import PLACE
 
 PART = Part("file:/a/b.csv")
 NO_HEADER = CsvDialect(header=False)

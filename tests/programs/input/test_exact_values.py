@@ -35,11 +35,10 @@ from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.csv_rows import CsvFormat, CsvReader
 from spark_cas.programs.input.csv_text import parse_csv_options
-from spark_cas.programs.input.exact_values import NumberFormat, text_column
+from spark_cas.programs.input.exact_values import NumberFormat, ValueFormats, text_column
 from spark_cas.programs.input.json_documents import parse_line
 from spark_cas.programs.input.json_rows import FieldError, field_converter
 from spark_cas.programs.input.parts import Part
-from spark_cas.programs.input.read_options import ValueFormats
 
 GERMAN = NumberFormat(",", ".")
 

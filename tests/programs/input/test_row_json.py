@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from spark_cas.core.errors import SchemaError
 from spark_cas.programs.errors import UsageError, plain_error
 from spark_cas.programs.input.row_json import row_json
-from spark_cas.programs.input.session_settings import pinned_settings
+from spark_cas.programs.load_input import pinned_settings
 from tests.programs.input.typed_rows import SCALARS, assert_equal
 
 pytestmark = pytest.mark.spark

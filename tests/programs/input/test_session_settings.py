@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSourceReader
 
 from spark_cas.programs.errors import UsageError
-from spark_cas.programs.input.session_settings import PINNED, pinned_settings
+from spark_cas.programs.load_input import PINNED, pinned_settings
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.columnar_files import columnar_rows
 from spark_cas.programs.input.listing import list_input
-from spark_cas.programs.input.session_settings import pinned_settings
+from spark_cas.programs.load_input import pinned_settings
 from tests.programs.loading import all_records
 
 pytestmark = pytest.mark.spark

@@ -6,9 +6,9 @@ import pytest
 
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.csv_rows import csv_rows
+from spark_cas.programs.input.exact_values import require_exact_pattern
 from spark_cas.programs.input.json_rows import json_rows
 from spark_cas.programs.input.parts import FILE, POSITION
-from spark_cas.programs.input.read_options import require_exact_pattern
 from tests.programs.input.reading import message_of, rows_of, write_file
 
 pytestmark = pytest.mark.spark

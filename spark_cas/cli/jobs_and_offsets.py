@@ -1,4 +1,7 @@
-"""`offsets`, `progress`, `jobs`, `describe`: show the state of a log and its jobs."""
+"""Show a log and its jobs, and change them.
+
+The commands are `describe`, `offsets`, `progress`, `jobs`, `trim`, `expand`, `abort` and `forget`.
+"""
 
 import argparse
 import sys
@@ -9,17 +12,21 @@ from typing import Any
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-from spark_cas.cli.lines import json_line
-from spark_cas.cli.opening import opened
-from spark_cas.core.load_locks import LoadLock
+from spark_cas.cli.command_line import json_line
+from spark_cas.cli.opening import duration_of, opened
 from spark_cas.core.plan import Layout, Progress
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.clock import time_text
 from spark_cas.log.doctor.job_states import JobPartition, job_states
+from spark_cas.log.expanding import expand_log
+from spark_cas.log.forgetting import forget as forget_job_entries
+from spark_cas.log.forgetting import forget_job, older_jobs
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.atomic_load import undecided_progress
+from spark_cas.log.load.locking import abort_job
 from spark_cas.log.load.planning import job_progress
-from spark_cas.programs.errors import ExitCode
+from spark_cas.programs.errors import ExitCode, UsageError
 
 _LONG = frozenset({"job", "planned", "newest chunk", "completed", "offsets", "lock of job", "undecided job"})
 _TEXT = _LONG | {"state", "complete", "since"}
@@ -36,10 +43,7 @@ def offsets(arguments: argparse.Namespace) -> None:
     with opened(arguments) as log:
         layout = log.layout()
         rows = _offsets(log, layout)
-    if arguments.json:
-        _print_lines(rows)
-        return
-    _console().print(_offsets_table(rows, f"{log.topic}, layout epoch {layout.epoch}"))
+    _show(arguments, rows, _offsets_table(rows, f"{log.topic}, layout epoch {layout.epoch}"))
 
 
 def progress(arguments: argparse.Namespace) -> None:
@@ -50,15 +54,12 @@ def progress(arguments: argparse.Namespace) -> None:
             for job in (log.jobs() if arguments.job is None else (arguments.job,))
             for entry in job_progress(log, job)
         ]
-    if arguments.json:
-        _print_lines(rows)
-        return
     columns = ("job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk")
     cells = (
         (*numbers, "yes" if complete else "no", _time(newest_ms))
         for *numbers, complete, newest_ms in (row.values() for row in rows)
     )
-    _console().print(table_of(columns, cells, log.topic))
+    _show(arguments, rows, table_of(columns, cells, log.topic))
 
 
 def jobs(arguments: argparse.Namespace) -> ExitCode:
@@ -109,14 +110,19 @@ def describe(arguments: argparse.Namespace) -> None:
     console.print(_offsets_table(partitions))
     console.print(_jobs_table(jobs, layout) if jobs else "no jobs")
     if locks:
-        console.print(_load_lock_table(locks))
+        held = ((lock.job, lock.partitions_text, time_text(lock.granted_at_ms)) for lock in locks)
+        console.print(table_of(("lock of job", "partitions", "since"), held))
     if undecided:
-        console.print(_undecided_table(undecided))
+        cells = ((row["job"], row["rows"], row["partitions"], _time(row["committed_at_ms"])) for row in undecided)
+        console.print(table_of(("undecided job", "rows", "partitions", "newest chunk"), cells))
 
 
-def _print_lines(rows: _Rows) -> None:
-    for row in rows:
-        print(json_line(row))
+def _show(arguments: argparse.Namespace, rows: _Rows, table: Table) -> None:
+    if arguments.json:
+        for row in rows:
+            print(json_line(row))
+    else:
+        _console().print(table)
 
 
 def _offsets(log: Backend, layout: Layout) -> _Rows:
@@ -164,16 +170,6 @@ def _jobs_table(rows: _Rows, layout: Layout) -> Table:
     return table_of(("job", "rows", "chunks", "partitions", "complete", "newest chunk"), cells)
 
 
-def _undecided_table(rows: _Rows) -> Table:
-    cells = ((row["job"], row["rows"], row["partitions"], _time(row["committed_at_ms"])) for row in rows)
-    return table_of(("undecided job", "rows", "partitions", "newest chunk"), cells)
-
-
-def _load_lock_table(locks: Iterable[LoadLock]) -> Table:
-    cells = ((lock.job, lock.partitions_text, time_text(lock.granted_at_ms)) for lock in locks)
-    return table_of(("lock of job", "partitions", "since"), cells)
-
-
 def _time(milliseconds: int | None) -> str:
     return "" if milliseconds is None else time_text(milliseconds)
 
@@ -193,3 +189,84 @@ def table_of(columns: Iterable[str], rows: Iterable[Sequence[int | str]], title:
 def _console() -> Console:
     """Return the console for tables. In a pipe its width is 240 columns."""
     return Console() if sys.stdout.isatty() else Console(width=240)
+
+
+_COMPACTED = (
+    "The topic is compacted, or this user may not read its settings. In a compacted topic, an old value of a key may "
+    "stay in an earlier partition. If you delete such a key, a bootstrap returns the old value when compaction has "
+    "removed the tombstone. If you delete keys, copy the state into a new topic with more partitions instead."
+)
+
+
+def trim(arguments: argparse.Namespace) -> None:
+    """Delete records below an offset."""
+    partition, before, dry_run = arguments.partition, arguments.before, arguments.dry_run
+    with opened(arguments) as log:
+        try:
+            start = log.bounds(partition).start_offset
+            bounds = log.trim(partition, before, dry_run=dry_run)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    change = "would start" if dry_run else "now starts"
+    print(f"partition {partition} {change} at offset {bounds.start_offset} and ends at {bounds.end_offset}")
+    if bounds.start_offset < before:
+        deleted = "nothing" if bounds.start_offset == start else f"only offsets below {bounds.start_offset}"
+        print(
+            f"{'would delete' if dry_run else 'deleted'} {deleted}: a directory or object store deletes only whole "
+            f"chunks, and never the newest chunk. Offset {bounds.start_offset} is the first of a chunk that ends "
+            f"after offset {before}, or of the newest chunk"
+        )
+    elif before <= start:
+        print(f"{'would delete' if dry_run else 'deleted'} nothing: the partition starts at offset {start}")
+
+
+def expand(arguments: argparse.Namespace) -> None:
+    """Add partitions."""
+    with opened(arguments) as log:
+        layout = expand_log(log, arguments.partitions, dry_run=arguments.dry_run)
+        if log.tombstones_kept_ms() is not None:
+            print(_COMPACTED, file=sys.stderr)
+    if arguments.dry_run:
+        print(f"{log.topic} would have {layout.partitions} partitions")
+        return
+    print(f"{log.topic} now has {layout.partitions} partitions, layout epoch {layout.epoch}")
+
+
+def abort(arguments: argparse.Namespace) -> None:
+    """End an abandoned load that blocks other loads."""
+    with opened(arguments) as log:
+        lock = abort_job(log, arguments.job, dry_run=arguments.dry_run)
+    state = "undecided rows" if lock is None else f"the load lock of partitions {lock.partitions_text}"
+    if arguments.dry_run:
+        print(f"job {arguments.job} has {state} on {log.topic}, and would be aborted. Its visible rows would stay")
+        return
+    print(
+        f"job {arguments.job} had {state} on {log.topic}. It was aborted, and other loads can start. Its visible "
+        f"rows stay. If you run the same load again, it resumes after them"
+    )
+
+
+def forget(arguments: argparse.Namespace) -> None:
+    """Remove the entries of jobs, such as their plans."""
+    jobs, age = list(arguments.jobs), arguments.older_than
+    arguments.log = jobs.pop() if arguments.bootstrap_servers is None and jobs else None
+    if bool(jobs) == (age is not None):
+        raise UsageError("name a JOB and the LOG, or --older-than and the LOG")
+    if age is not None and arguments.force:
+        raise UsageError("--force is for named jobs, and --older-than selects only complete ones: remove one of them")
+    age_ms = None if age is None else duration_of(age, "--older-than")
+    now_ms, dry_run = clock.now_ms(), arguments.dry_run
+    with opened(arguments) as log:
+        for job in jobs:
+            rows = forget_job(log, job, now_ms, force=arguments.force, dry_run=dry_run)
+            _print_forgotten(job, rows, dry_run=dry_run)
+        for entry in () if age_ms is None else older_jobs(log, now_ms, age_ms):
+            if forget_job_entries(log, entry, dry_run=dry_run):
+                _print_forgotten(entry.job, entry.rows, dry_run=dry_run)
+
+
+def _print_forgotten(job: str, rows: int, *, dry_run: bool) -> None:
+    if dry_run:
+        print(f"would forget job {job}: its {rows:,} rows would stay in the log")
+        return
+    print(f"forgot job {job}: its {rows:,} rows stay in the log, and a load of this name appends its rows again")
