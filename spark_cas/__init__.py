@@ -10,8 +10,8 @@ from spark_cas.core import __version__ as __version__
 
 if TYPE_CHECKING:
     from spark_cas.core.errors import ConditionalLogError, error_from_text
+    from spark_cas.core.outcome import raise_for_outcome
     from spark_cas.core.records import RECORDS
-    from spark_cas.core.refusal import raise_for_outcome
     from spark_cas.log.load.append_once import append_once
     from spark_cas.log.open import open_log
     from spark_cas.spark.reading.bootstrap import Bootstrap, bootstrap
@@ -55,7 +55,7 @@ _HOMES = {
     "bootstrap": "spark_cas.spark.reading.bootstrap",
     "error_from_text": "spark_cas.core.errors",
     "open_log": "spark_cas.log.open",
-    "raise_for_outcome": "spark_cas.core.refusal",
+    "raise_for_outcome": "spark_cas.core.outcome",
     "route": "spark_cas.spark.writing.route",
     "verify_log": "spark_cas.spark.reading.verify_log",
 }

@@ -30,11 +30,10 @@ from spark_cas.core.micro_batch import (
     missing_rows,
 )
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.outcome import Appended, Fenced, ProgressLost
+from spark_cas.core.outcome import Appended, Fenced, ProgressLost, error_of, raise_for_outcome
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BatchProgress, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.core.refusal import error_of, raise_for_outcome
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_rows import refuse_unknown_partition

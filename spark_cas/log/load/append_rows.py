@@ -22,9 +22,8 @@ from spark_cas.core.errors import (
     MissingRowsError,
     NotRoutedError,
 )
-from spark_cas.core.outcome import NO_TOTALS, Appended, Fenced
+from spark_cas.core.outcome import NO_TOTALS, Appended, Fenced, error_of
 from spark_cas.core.plan import PartitionResult, Plan, Progress, claim_of_keys
-from spark_cas.core.refusal import error_of
 from spark_cas.core.row_claims import COLUMN, NO_CHECK, check_claim_values, check_keys, check_rising, split_claims
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend

@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, UnknownOutcomeError
-from spark_cas.core.outcome import Appended, LayoutChanged, Refusal, Unknown
+from spark_cas.core.outcome import Appended, LayoutChanged, Refusal, Unknown, error_of
 from spark_cas.core.plan import Layout, PartitionResult, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.core.refusal import error_of
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_rows import PartitionRows, fill, refuse_unknown_partition

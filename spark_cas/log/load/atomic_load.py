@@ -11,9 +11,9 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import FencedError, InputChangedError, OptionError
 from spark_cas.core.group import ABORTED, GroupOutcome, batch_of, group_name, outcome_from_json, outcome_to_json
+from spark_cas.core.outcome import raise_for_outcome
 from spark_cas.core.plan import PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.core.refusal import raise_for_outcome
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import plan_now
