@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from spark_cas.core.errors import OptionError, UnreadableRecordError
 from spark_cas.core.expansion import Intent
-from spark_cas.core.finding import Finding
+from spark_cas.core.finding import Finding, OpenTransaction
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
 from spark_cas.core.micro_batch import unexpired_ms
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.open_transaction import OpenTransaction
 from spark_cas.core.partitioner import Partitioner, Placement
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.recorded_fields import recorded, to_json

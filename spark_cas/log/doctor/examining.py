@@ -6,9 +6,8 @@ Nothing here changes the log.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from spark_cas.core.errors import ConditionalLogError, ErrorKind, OptionError, StorageError
-from spark_cas.core.finding import Finding, Problem, Severity
+from spark_cas.core.finding import Finding, OpenTransaction, Problem, Severity
 from spark_cas.core.load_locks import LoadLock
-from spark_cas.core.open_transaction import OpenTransaction
 from spark_cas.log import clock, running_process, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.doctor.job_states import JobState, State, job_states
