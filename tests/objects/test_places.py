@@ -7,9 +7,9 @@ import pytest
 from spark_cas.core.errors import FormatError, LogNotFoundError, LogNotSharedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.put_reply import PutReply
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.objects import ObjectLog, documents, paths
+from spark_cas.log.objects.store_replies import PutReply
 from tests.objects.flaky_store import FlakyStore
 from tests.objects.places import flaky_log, local_log, memory_spec, reopened
 from tests.support.loads import load

@@ -28,7 +28,6 @@ from spark_cas.core.outcome import (
     is_lost,
 )
 from spark_cas.core.plan import Layout, Plan, Progress, trimmed_unseen
-from spark_cas.core.put_reply import Existing, PutReply, PutVerdict, judge_put
 from spark_cas.core.records import fill_timestamps
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log.deadline import wait_for_others
@@ -37,6 +36,7 @@ from spark_cas.log.objects.chunk_file import MAX_CHUNK_BYTES, ChunkHeader, Store
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
 from spark_cas.log.objects.retry import RetryingStore
+from spark_cas.log.objects.store_replies import Existing, PutReply, PutVerdict, judge_put
 
 _NO_END = 2**63 - 1
 

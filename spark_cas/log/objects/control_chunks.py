@@ -14,7 +14,6 @@ from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.expansion import Expansion, Intent
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, known_partitioner
 from spark_cas.core.plan import MOST_PARTITIONS, Layout
-from spark_cas.core.put_reply import PutReply
 from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import documents, paths
@@ -22,6 +21,7 @@ from spark_cas.log.objects.chunk_file import ChunkHeader, encode
 from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import Store
+from spark_cas.log.objects.store_replies import PutReply
 
 _NO_RECORDS = pa.Table.from_batches([], RECORDS)
 

@@ -19,10 +19,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from spark_cas.core.errors import AccessDeniedError, FormatError, StorageError, UnknownOutcomeError
-from spark_cas.core.put_reply import PutReply
 from spark_cas.log import timing
 from spark_cas.log.objects import paths
-from spark_cas.log.objects.store_errors import require_size
+from spark_cas.log.objects.store_replies import PutReply, require_size
 
 _REFUSED = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK, errno.ENOENT, errno.ENOTSUP}

@@ -23,7 +23,6 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, Refusal
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import MOST_PARTITIONS, Layout, Plan, Progress, progress_lost, resume_offset
-from spark_cas.core.put_reply import PutReply
 from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Backend, Preflight
 from spark_cas.log.deadline import within
@@ -44,6 +43,7 @@ from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.registry import Groups, ObjectRegistry
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import Store, open_store
+from spark_cas.log.objects.store_replies import PutReply
 from spark_cas.log.spec import LogSpec
 
 

@@ -10,10 +10,9 @@ from functools import partial
 from typing import TypeVar
 
 from spark_cas.core.errors import StorageError
-from spark_cas.core.put_reply import PutReply
 from spark_cas.log.deadline import Wait, within
 from spark_cas.log.objects.store import Store
-from spark_cas.log.objects.store_errors import NoServerError, NotNowError, require_readable
+from spark_cas.log.objects.store_replies import NoServerError, NotNowError, PutReply, require_readable
 from spark_cas.log.spec import LogSpec
 
 _T = TypeVar("_T")

@@ -12,9 +12,8 @@ from obstore.store import MemoryStore, from_url
 from obstore.store import ObjectStore as ObstoreStore
 
 from spark_cas.core.errors import OptionError
-from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects.local import LocalStore, check_root
-from spark_cas.log.objects.store_errors import NotNowError, plain, require_size
+from spark_cas.log.objects.store_replies import NotNowError, PutReply, plain, require_size
 from spark_cas.log.references import resolved
 from spark_cas.log.spec import LogSpec
 
