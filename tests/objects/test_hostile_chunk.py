@@ -16,8 +16,7 @@ from spark_cas.core.records import HEADERS, RECORDS
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.objects import chunk_file, documents, paths, store_errors
 from spark_cas.log.objects.chunk_file import ChunkHeader, decode, decode_header, encode
-from spark_cas.log.objects.retry import RetryingStore
-from spark_cas.log.objects.store import open_store
+from spark_cas.log.objects.store import RetryingStore, open_store
 from spark_cas.log.spec import LogSpec
 from tests.objects.places import local_log, memory_spec, reopened
 from tests.support.planted_problems import END

@@ -35,7 +35,7 @@ from spark_cas.log.objects import paths
 from spark_cas.log.objects.chunk_file import MAX_CHUNK_BYTES, ChunkHeader, StoredChunk, encode
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
-from spark_cas.log.objects.retry import RetryingStore
+from spark_cas.log.objects.store import RetryingStore
 from spark_cas.log.objects.store_replies import Existing, PutReply, PutVerdict, judge_put
 
 _NO_END = 2**63 - 1

@@ -19,8 +19,7 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import ChunkHeader, encode
 from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.retry import RetryingStore
-from spark_cas.log.objects.store import Store
+from spark_cas.log.objects.store import RetryingStore, Store
 from spark_cas.log.objects.store_replies import PutReply
 
 _NO_RECORDS = pa.Table.from_batches([], RECORDS)

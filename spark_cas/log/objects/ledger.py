@@ -10,7 +10,7 @@ from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
-from spark_cas.log.objects.retry import RetryingStore
+from spark_cas.log.objects.store import RetryingStore
 
 _HINT_EVERY_CHUNKS = 8
 """Interval between hints, in chunks. A walk from a hint passes at most this many chunks of the job, or about as many

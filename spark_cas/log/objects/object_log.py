@@ -41,8 +41,7 @@ from spark_cas.log.objects.control_chunks import (
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.registry import Groups, ObjectRegistry
-from spark_cas.log.objects.retry import RetryingStore
-from spark_cas.log.objects.store import Store, open_store
+from spark_cas.log.objects.store import RetryingStore, Store, open_store
 from spark_cas.log.objects.store_replies import PutReply
 from spark_cas.log.spec import LogSpec
 

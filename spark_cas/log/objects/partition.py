@@ -22,7 +22,7 @@ from spark_cas.log.deadline import within
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import HEADER_BYTES, ChunkId, StoredChunk, decode, decode_header, newest_ms
 from spark_cas.log.objects.registry import Groups
-from spark_cas.log.objects.retry import RetryingStore
+from spark_cas.log.objects.store import RetryingStore
 
 _REMEMBERED = 32
 """Number of chunks that are recorded before a start, and number of starts that are kept."""

@@ -18,7 +18,7 @@ from spark_cas.core.recorded_fields import recorded
 from spark_cas.log import clock
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
-from spark_cas.log.objects.retry import RetryingStore
+from spark_cas.log.objects.store import RetryingStore
 from spark_cas.log.protocol import EntryKind
 
 _PATHS = {
