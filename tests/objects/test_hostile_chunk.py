@@ -14,7 +14,7 @@ from spark_cas.core.errors import ChunkDamagedError, FormatError, RecordTooLarge
 from spark_cas.core.plan import Progress
 from spark_cas.core.records import HEADERS, RECORDS
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.objects import chunk_file, documents, paths, store_errors
+from spark_cas.log.objects import chunk_file, documents, paths, store_replies
 from spark_cas.log.objects.chunk_file import ChunkHeader, decode, decode_header, encode
 from spark_cas.log.objects.store import RetryingStore, open_store
 from spark_cas.log.spec import LogSpec
@@ -274,7 +274,7 @@ def test_a_huge_object_of_a_store_is_rejected(monkeypatch):
     store = open_store(memory_spec())
     store.create("a", b"12345")
     assert bytes(store.get("a") or b"") == b"12345"
-    monkeypatch.setattr(store_errors, "MAX_OBJECT_BYTES", 4)
+    monkeypatch.setattr(store_replies, "MAX_OBJECT_BYTES", 4)
     with pytest.raises(FormatError, match=r"memory:///.*a has 5 bytes"):
         store.get("a")
     assert bytes(store.get_end("a", 2) or b"") == b"45"
@@ -284,7 +284,7 @@ def test_a_huge_object_of_a_store_is_rejected(monkeypatch):
 def test_an_object_that_readers_reject_is_not_written(monkeypatch, tmp_path, place):
     spec = memory_spec() if place == "memory" else LogSpec.parse(str(tmp_path))
     store = RetryingStore(open_store(spec), spec)
-    monkeypatch.setattr(store_errors, "MAX_OBJECT_BYTES", 4)
+    monkeypatch.setattr(store_replies, "MAX_OBJECT_BYTES", 4)
     assert store.put_once("a", b"1234") == store.get("a")
     with pytest.raises(RecordTooLargeError, match="b has 5 bytes"):
         store.put_once("b", b"12345")

@@ -31,11 +31,9 @@ from spark_cas.log.load.append_micro_batch import (
     refused_batch,
     require_no_other_rows,
 )
-from spark_cas.log.load.atomic_load import abort_group, aborted, is_committed, with_group
+from spark_cas.log.load.atomic_load import Spool, abort_group, aborted, in_one_transaction, is_committed, with_group
 from spark_cas.log.load.cancelling import TaskRun
-from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
-from spark_cas.log.load.spool import Spool
 from spark_cas.log.open import answered_before, for_one_transaction
 from spark_cas.options.request import LOCK_WAIT_TIMEOUT_MS, WriteRequest
 from spark_cas.spark.arrow_rows import by_partition

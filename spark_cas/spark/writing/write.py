@@ -28,9 +28,8 @@ from spark_cas.core.plan import BY_PARTITION, Completion, Layout, PartitionResul
 from spark_cas.log import clock, running_process
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_rows import append_rows
-from spark_cas.log.load.atomic_load import abort_group, abort_left
+from spark_cas.log.load.atomic_load import Spool, abort_group, abort_left, in_one_transaction
 from spark_cas.log.load.cancelling import TaskRun
-from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.locking import Applicant, acquire_lock, is_replaced, release_lock
 from spark_cas.log.load.planning import (
     complete_job,
@@ -41,7 +40,6 @@ from spark_cas.log.load.planning import (
     rows_of_run,
 )
 from spark_cas.log.load.removed_rows import log_removed_rows
-from spark_cas.log.load.spool import Spool
 from spark_cas.log.open import AnySpec, answered_before, for_one_transaction
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.arrow_rows import by_partition
