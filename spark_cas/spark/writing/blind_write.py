@@ -17,7 +17,7 @@ from spark_cas.core.plan import BY_KEY, Completion, Layout
 from spark_cas.core.row_claims import COLUMN
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.at_least_once import load_blind
+from spark_cas.log.load.append_rows import load_blind
 from spark_cas.log.load.cancelling import TaskRun
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.arrow_rows import by_partition
