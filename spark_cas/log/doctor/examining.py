@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from spark_cas.core.errors import ConditionalLogError, ErrorKind, OptionError, StorageError
 from spark_cas.core.finding import Finding, OpenTransaction, Problem, Severity
 from spark_cas.core.load_locks import LoadLock
-from spark_cas.log import clock, running_process, timing
+from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.doctor.job_states import JobState, State, job_states
+from spark_cas.log.load.locking import is_process_running
 from spark_cas.log.timing import LONGEST_TRANSACTION_MS
 
 _PROCESS_STATES = {
@@ -196,7 +197,7 @@ def _of_bounds(log: Backend) -> Iterator[Finding]:
 def _of_locks(log: Backend, now_ms: int) -> Iterator[Finding]:
     for lock in log.load_locks().held:
         ended = _has_ended(lock, now_ms)
-        state = _PROCESS_STATES[running_process.is_running(lock.process)]
+        state = _PROCESS_STATES[is_process_running(lock.process)]
         yield Finding(
             Problem.LOAD_LOCK,
             Severity.WARNING if ended else Severity.INFO,
@@ -210,7 +211,7 @@ def _of_locks(log: Backend, now_ms: int) -> Iterator[Finding]:
 
 def _has_ended(lock: LoadLock, now_ms: int) -> bool:
     """Return whether the load of a lock has probably ended. On another host, its age decides."""
-    running = running_process.is_running(lock.process)
+    running = is_process_running(lock.process)
     return not running if running is not None else _is_old(lock.granted_at_ms, now_ms)
 
 

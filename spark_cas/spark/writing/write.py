@@ -25,12 +25,12 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED
 from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BY_PARTITION, Completion, Layout, PartitionResult, Plan
-from spark_cas.log import clock, running_process
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.atomic_load import Spool, abort_group, abort_left, in_one_transaction
 from spark_cas.log.load.cancelling import TaskRun
-from spark_cas.log.load.locking import Applicant, acquire_lock, is_replaced, release_lock
+from spark_cas.log.load.locking import Applicant, acquire_lock, is_replaced, process_name, release_lock
 from spark_cas.log.load.planning import (
     complete_job,
     fresh_job_name,
@@ -255,7 +255,7 @@ def _lock(log: Backend, request: WriteRequest, job: str, run: str, partitions: i
     """Wait for other loads, and return a lock for the partitions that the write must not share with them."""
     wanted = request.expected_offsets if request.compare == BY_PARTITION else ExpectedOffsets("none")
     # The parent of the planning process is the driver, or a process that ends with the driver.
-    driver = running_process.name_of(os.getppid())
+    driver = process_name(os.getppid())
     applicant = Applicant(job, run, driver, request.lock_wait_timeout_ms / 1000)
     return acquire_lock(log, applicant, wanted, whole=request.whole, partitions=partitions)
 
