@@ -6,8 +6,8 @@ sorts it after all other rows of the partition. A task completes a partition onl
 
 An end marker has no key, the value `MARKER`, and a negative ``partition``. All other columns are null.
 
-Streams, and frames that `route` did not return, have none. Then no task knows whether it has read all of its rows, and
-the driver's commit completes the write: Spark calls it only after all tasks have succeeded.
+Streams, and frames that `route` did not return, have none. Then no task knows whether it has read all of its rows,
+and the driver's commit completes the write: Spark calls it only after all tasks have succeeded.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
