@@ -209,14 +209,11 @@ def inside(root: Path, path: str) -> Path:
 
 def _write(path: Path, data: bytes | memoryview, *, sync: bool) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(handle, view) :]
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
         if sync:
             os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -262,28 +259,16 @@ def _end_of(file: Path, size: int | None) -> memoryview | None:
     """Return the last bytes of a file, all if ``size`` is None; None if there is no file."""
     with _plainly(f"reading {file}"):
         try:
-            handle = os.open(file, os.O_RDONLY)
+            source = file.open("rb")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        try:
-            end = os.fstat(handle).st_size
+        with source:
+            end = os.fstat(source.fileno()).st_size
             if size is None:
                 require_size(end, str(file))
-            return _read(handle, 0 if size is None else max(0, end - size), end)
-        finally:
-            os.close(handle)
-
-
-def _read(handle: int, start: int, end: int) -> memoryview:
-    """Read the bytes from one position to another, or up to the end of the file."""
-    read = memoryview(pa.allocate_buffer(end - start)).cast("B")
-    at = 0
-    while at < len(read):
-        count = os.preadv(handle, [read[at:]], start + at)
-        if count == 0:
-            break  # the file was truncated meanwhile
-        at += count
-    return read[:at]
+            start = source.seek(0 if size is None else max(0, end - size))
+            read = memoryview(pa.allocate_buffer(end - start)).cast("B")
+            return read[: source.readinto(read)]  # it is shorter if the file was truncated meanwhile
 
 
 def _names_in(folder: Path) -> Iterator[str]:
