@@ -111,7 +111,7 @@ class Appender:
         """Check the expected offsets of the claim and its rows against this end of the partition."""
         if newest and newest.header.layout_epoch > claim.plan.layout_epoch:
             return LayoutChanged(claim.plan.layout_epoch, newest.header.layout_epoch)
-        closed = self._ledger and self._ledger.closed(claim.plan.job, claim.plan.pinned_by)
+        closed = self._ledger.closed(claim.plan.job, claim.plan.pinned_by) if self._ledger else None
         if closed is not None and closed != claim.progress:
             return Fenced(closed.task)
         unseen = self._check_unseen(claim, claim.expected_offset, bounds)
