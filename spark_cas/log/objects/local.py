@@ -209,11 +209,14 @@ def inside(root: Path, path: str) -> Path:
 
 def _write(path: Path, data: bytes | memoryview, *, sync: bool) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
         if sync:
             os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _sync_folder(folder: Path) -> None:
