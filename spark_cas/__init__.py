@@ -10,8 +10,8 @@ from spark_cas.core import __version__ as __version__
 
 if TYPE_CHECKING:
     from spark_cas.core.errors import ConditionalLogError, error_from_text
+    from spark_cas.core.outcome import raise_for_outcome
     from spark_cas.core.records import RECORDS
-    from spark_cas.core.refusal import raise_for_outcome
     from spark_cas.log.load.append_once import append_once
     from spark_cas.log.open import open_log
     from spark_cas.spark.reading.bootstrap import Bootstrap, bootstrap
@@ -42,30 +42,35 @@ __all__ = [
 ]
 
 _HOMES = {
-    "core.errors": {"ConditionalLogError", "error_from_text"},
-    "core.records": {"RECORDS"},
-    "core.refusal": {"raise_for_outcome"},
-    "log.load.append_once": {"append_once"},
-    "log.open": {"open_log"},
-    "spark.reading.bootstrap": {"Bootstrap", "bootstrap"},
-    "spark.reading.verify_log": {"Difference", "Verification", "verify_log"},
-    "spark.source": {"ConditionalLogSource"},
-    "spark.writing.append_if_unchanged": {"IfUnchanged", "append_if_unchanged"},
-    "spark.writing.preflight": {"LogSettingsWarning"},
-    "spark.writing.route": {"route"},
+    "RECORDS": "spark_cas.core.records",
+    "Bootstrap": "spark_cas.spark.reading.bootstrap",
+    "ConditionalLogError": "spark_cas.core.errors",
+    "ConditionalLogSource": "spark_cas.spark.source",
+    "Difference": "spark_cas.spark.reading.verify_log",
+    "IfUnchanged": "spark_cas.spark.writing.append_if_unchanged",
+    "LogSettingsWarning": "spark_cas.spark.writing.preflight",
+    "Verification": "spark_cas.spark.reading.verify_log",
+    "append_if_unchanged": "spark_cas.spark.writing.append_if_unchanged",
+    "append_once": "spark_cas.log.load.append_once",
+    "bootstrap": "spark_cas.spark.reading.bootstrap",
+    "error_from_text": "spark_cas.core.errors",
+    "open_log": "spark_cas.log.open",
+    "raise_for_outcome": "spark_cas.core.outcome",
+    "route": "spark_cas.spark.writing.route",
+    "verify_log": "spark_cas.spark.reading.verify_log",
 }
 
 
 def __getattr__(name: str) -> object:
-    home = next((home for home, names in _HOMES.items() if name in names), None)
+    home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not home.startswith("spark."):
-        return getattr(import_module(f"{__name__}.{home}"), name)
+    if not home.startswith("spark_cas.spark."):
+        return getattr(import_module(home), name)
     from spark_cas.spark.supported import require_pyspark
 
     with require_pyspark():
-        return getattr(import_module(f"{__name__}.{home}"), name)
+        return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

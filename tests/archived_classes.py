@@ -2,8 +2,12 @@
 
 import tempfile
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+
+
+def _count(batch: DataFrame, _: int) -> None:
+    batch.count()
 
 
 def main() -> None:
@@ -18,7 +22,7 @@ def main() -> None:
             read.repartition(2, "key").sortWithinPartitions("id").mapInArrow(lambda each: each, rows.schema).collect()
         rows.groupBy("key").agg(sf.count("*"), sf.max("id")).orderBy("key").toPandas()
         stream = spark.readStream.schema(rows.schema).parquet(f"{folder}/parquet").writeStream
-        stream = stream.foreachBatch(lambda batch, _: batch.count()).option("checkpointLocation", f"{folder}/stream")
+        stream = stream.foreachBatch(_count).option("checkpointLocation", f"{folder}/stream")
         stream.trigger(availableNow=True).start().awaitTermination()
     spark.stop()
 

@@ -14,9 +14,8 @@ from key_value_store.term import Term, begin_term, term_chunk
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import NotLeaderError
 from spark_cas.core.guarantee import IDEMPOTENT
-from spark_cas.core.outcome import Appended, Conflict, Fenced, Outcome, Unknown
+from spark_cas.core.outcome import Appended, Conflict, Fenced, Outcome, Unknown, error_of
 from spark_cas.core.plan import Layout
-from spark_cas.core.refusal import error_of
 from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import Wait
 

@@ -18,10 +18,9 @@ from spark_cas.core.plan import Layout, Progress
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.clock import time_text
-from spark_cas.log.doctor.job_states import JobPartition, job_states
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.forgetting import forget as forget_job_entries
-from spark_cas.log.forgetting import forget_job, older_jobs
+from spark_cas.log.jobs import JobPartition, forget_job, job_states, older_jobs
+from spark_cas.log.jobs import forget as forget_job_entries
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.atomic_load import undecided_progress
 from spark_cas.log.load.locking import abort_job

@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from spark_cas.core.errors import OptionError, UnreadableRecordError
 from spark_cas.core.expansion import Intent
-from spark_cas.core.finding import Finding
+from spark_cas.core.finding import Finding, OpenTransaction
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
 from spark_cas.core.micro_batch import unexpired_ms
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.open_transaction import OpenTransaction
 from spark_cas.core.partitioner import Partitioner, Placement
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.recorded_fields import recorded, to_json
@@ -74,8 +73,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         """Return the layout for a caller that creates the log if it does not exist.
 
         It reports a missing log at once, without a retry, although another process may have just created it.
-
-        Raises LogNotFoundError, FormatError, StorageError.
         """
         return self.layout()
 
@@ -83,8 +80,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         """Record the partitioner of the log unless one is recorded, and return the recorded one.
 
         A backend overrides this if its `create` does not record the partitioner.
-
-        Raises LogNotFoundError, FormatError, StorageError.
         """
         return self.layouts().partitioner or partitioner
 
@@ -102,7 +97,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         Raises:
             UndecidedError: An append is still undecided after the retry timeout.
-            LogNotFoundError, ChunkDamagedError, StorageError: The bounds cannot be read.
         """
         return self.bounds_of([partition], waiting=True)[0]
 
@@ -110,8 +104,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         """Return the ledger entry of a job in a partition as `progress_of`.
 
         None if the log has no entry, or no longer.
-
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """
         return self.progress_of([partition], job, group)[0]
 
@@ -132,9 +124,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
                 can overwrite the rows of another.
             placement: If given, a backend that other producers write to samples existing keys. It reports the keys
                 that are in other partitions than this partitioner assigns.
-
-        Returns:
-            The limits, the warnings and the guarantee of the write.
 
         Raises:
             LogNotFoundError: The log does not exist.
@@ -183,14 +172,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         Timestamps need not rise with offsets, so records after it may be older.
 
-        Args:
-            partition: The partition to search, from its start to its end.
-            timestamp_ms: The time in milliseconds since 1970.
-
-        Returns:
-            The offset of a record, or None if all committed records are older.
-
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        The time is in milliseconds since 1970. The result is None if all committed records are older.
         """
         first = self.dated_since(partition, timestamp_ms)
         return None if first is None else first[0]
@@ -230,16 +212,11 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         None if it is kept as long as any record, 0 if the settings may not be read. A reader that pauses for longer
         may miss deletions without noticing.
-
-        Raises LogNotFoundError, StorageError.
         """
         return None
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return problems of the brokers or of the store. The call changes nothing.
-
-        Raises LogNotFoundError, StorageError.
-        """
+        """Return problems of the brokers or of the store. The call changes nothing."""
         return ()
 
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
@@ -247,7 +224,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         Raises:
             OptionError: A package for the requests is missing, or it does not support a setting of the connection.
-            LogNotFoundError, StorageError.
         """
         return ()
 
@@ -293,14 +269,8 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
     def commit_to_group(self, group: str, offsets: Mapping[int, int], seconds: float) -> None:  # noqa: ARG002
         """Commit the offsets of a reader to a consumer group, by partition. The group must have no active members.
 
-        Args:
-            group: The name of the group.
-            offsets: The next offset to read in each partition.
-            seconds: The time limit.
-
         Raises:
             OptionError: The log has no consumer groups.
-            LogNotFoundError, StorageError.
         """
         raise OptionError("this log has no consumer groups.")
 
@@ -320,10 +290,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         """Create the partitions of an expansion, unless they exist. Raises StorageError."""
 
     def record_plan(self, plan: Plan) -> Plan:
-        """Record a job's plan unless one is recorded, and return the recorded one.
-
-        Raises FormatError, StorageError.
-        """
+        """Record a job's plan unless one is recorded, and return the recorded one."""
         return recorded(Plan, self.put_entry("plan", plan.job, to_json(plan)), plan.job)
 
     def plan(self, job: str) -> Plan | None:
@@ -332,10 +299,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         return None if text is None else recorded(Plan, text, job)
 
     def record_completion(self, completion: Completion) -> Completion:
-        """Record the completion of a job unless one is recorded. Return the recorded one.
-
-        Raises FormatError, StorageError.
-        """
+        """Record the completion of a job unless one is recorded. Return the recorded one."""
         text = self.put_entry("completion", completion.job, to_json(completion))
         return recorded(Completion, text, completion.job)
 

@@ -2,8 +2,9 @@
 
 `spark_cas.log.backend` adds methods that are built on them.
 
-The outcomes of a condition are return values (`spark_cas.core.outcome`). Exceptions are `ConditionalLogError`: the
-log does not exist, its store failed, or data is corrupt.
+The outcomes of a condition are return values (`spark_cas.core.outcome`). Exceptions are `ConditionalLogError`. Each
+method, and each function that calls one, may raise LogNotFoundError, FormatError, ChunkDamagedError or StorageError:
+the log does not exist, data is corrupt, or the store failed. Docstrings name the other errors.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,10 +46,6 @@ class Log(Protocol):
 
         Changes that other tools made a moment ago may be detected only by `append`.
 
-        Args:
-            partition: The partition to claim.
-            plan: The plan of the job.
-
         Returns:
             The claim; LayoutChanged if the plan's layout epoch is not the newest or an expansion is pending;
                 ProgressLost if rows of the job may have been trimmed.
@@ -56,7 +53,6 @@ class Log(Protocol):
         Raises:
             LogNotSharedError: This is not the log that the plan was made for.
             StoreUnsafeError: The store cannot keep the promise of `append`.
-            ChunkDamagedError, FormatError, StorageError: The partition cannot be read.
         """
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
@@ -75,13 +71,7 @@ class Log(Protocol):
         This is one attempt. It retries only transport failures, with the same bytes, until a deadline ends them in
         Unknown. With one claim, at most one append ever succeeds.
 
-        Args:
-            claim: The claim of the partition.
-            chunk: The records, and the job's state after them.
-
-        Returns:
-            The outcome. `Fenced` usually means that the log has a chunk of the same job that the claim does not
-                include.
+        `Fenced` usually means that the log has a chunk of the same job that the claim does not include.
 
         Raises:
             UndecidedError: An earlier group did not commit or abort in time.
@@ -104,7 +94,6 @@ class Log(Protocol):
             ChunkDamagedError: A chunk is corrupt. Raised before any of its records is yielded.
             TrimmedError: The log was trimmed during the read. Raised before any record of the chunk is yielded.
             UnreadableRecordError: The column ``headers`` is requested and cannot represent the headers of a record.
-            StorageError: The store failed.
         """
 
     def bounds_of(
@@ -120,17 +109,12 @@ class Log(Protocol):
         remaining records later.
 
         Args:
-            partitions: The partitions.
             waiting: Whether to wait until all acknowledged appends are visible.
             at_least: End offsets that the caller knows or expects, in the order of the partitions. If an end offset
                 is lower, the backend verifies that before it returns: the log lost records, or never had them.
 
-        Returns:
-            The bounds, in the order of the partitions.
-
         Raises:
             UndecidedError: ``waiting`` is set, and a transaction is still open after the retry timeout.
-            LogNotFoundError, ChunkDamagedError, StorageError: The bounds cannot be read.
         """
 
     def progress_of(
@@ -143,8 +127,6 @@ class Log(Protocol):
         The rows of a commit group count after its commit, and before it only for a caller that names the ``group``.
         With ``proven``, the backend proves that the entries include every commit before the call. Use it if only the
         entries decide which rows to append.
-
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """
 
 
@@ -168,14 +150,10 @@ class Admin(Protocol):
         If the backend stores chunks, the chunk that contains the offset stays complete, and the newest chunk always
         stays.
 
-        Args:
-            partition: The partition.
-            before_offset: The offset.
-            dry_run: Whether to delete nothing, and return the bounds that the trim would give.
+        With ``dry_run``, delete nothing, and return the bounds that the trim would give.
 
         Raises:
             ValueError: The offset is past the end.
-            StorageError: The store failed.
         """
 
 
@@ -186,9 +164,7 @@ class Blind(Protocol):
         """Append a chunk at the current end, without a plan, a claim or a ledger entry, and without fencing.
 
         Args:
-            partition: The partition.
             layout: The layout that the caller knows.
-            chunk: The records.
             guarantee: `IDEMPOTENT` or `AT_LEAST_ONCE`. A log may give a stronger guarantee.
 
         Returns:
@@ -216,8 +192,6 @@ class Expandable(Protocol):
         they are returned as an expansion whose thresholds are the current end offsets, open transactions included.
         The same applies to such a caller without permission to read the records; any other caller without it gets an
         error.
-
-        Raises FormatError.
         """
 
     def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
@@ -269,10 +243,8 @@ class Registry(Protocol):
         """Remove the records of a job with this plan: its progress, its completion and, last, the plan itself.
 
         If the call is interrupted, repeat it: the plan stays until everything else is removed.
-        `spark_cas.log.forgetting` decides whether the removal is safe. Writers without a claim on a partition are
+        `spark_cas.log.jobs` decides whether the removal is safe. Writers without a claim on a partition are
         fenced first, as an expansion would do.
-
-        Raises StorageError.
         """
 
 
@@ -285,8 +257,5 @@ class LockTable(Protocol):
     def put_load_locks(self, load_locks: LoadLocks) -> bool:
         """Replace the locks that have the preceding number, in one atomic step.
 
-        Returns:
-            True if these locks are recorded. False if they may not be: read the locks and retry.
-
-        Raises StorageError.
+        The result is False if these locks may not be recorded: read the locks and retry.
         """

@@ -44,7 +44,7 @@ class ConditionalLogSource(DataSource):
             from spark_cas.spark.reading.read import RecordsReader
 
             return RecordsReader(request, schema)
-        from spark_cas.spark.reading.views import ViewReader
+        from spark_cas.spark.reading.read import ViewReader
 
         return ViewReader(request, schema)
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_cas.core.errors import ConditionalLogError, InputError, RefusedError
-from spark_cas.core.outcome import Appended, Conflict, KeyConflict, Outcome, Unknown
-from spark_cas.core.refusal import error_of
+from spark_cas.core.outcome import Appended, Conflict, KeyConflict, Outcome, Unknown, error_of
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_once import append_once
 from tests.chaos.loading import Told, load, table_of

@@ -12,10 +12,9 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.core.records import RECORDS
-from spark_cas.log import running_process
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_rows import append_rows
-from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
+from spark_cas.log.load.locking import Applicant, acquire_lock, process_name, release_lock
 from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.chaos.locked import HELD
 from tests.history.operations import OK
@@ -37,7 +36,7 @@ def load(log: Backend, arguments: Mapping[str, Any], run: str, held: dict[str, A
     wanted = ExpectedOffsets.parse(json.dumps(arguments["expected"]))
     lock = None
     if arguments["locked"]:
-        process = running_process.name_of(os.getpid())
+        process = process_name(os.getpid())
         lock = acquire_lock(log, Applicant(arguments["job"], run, process, _LOCK_WAIT_SECONDS), wanted)
     since = time.monotonic_ns()
     try:

@@ -7,9 +7,8 @@ import random
 import time
 from pathlib import Path
 
-from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects.store import Store
-from spark_cas.log.objects.store_errors import NotNowError
+from spark_cas.log.objects.store_replies import NotNowError, PutReply
 from tests.chaos.faults import Undo
 from tests.objects.flaky_store import applied_and_refused, applied_but_unclear, lost, refused_for_nothing
 

@@ -11,7 +11,7 @@ from spark_cas.core.outcome import Appended, Conflict, LayoutChanged
 from spark_cas.core.plan import Layout, PartitionResult
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.load.at_least_once import load_blind
+from spark_cas.log.load.append_rows import load_blind
 from tests.contract.base import ContractBase, NewBackend, at_once
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
 from tests.support.loads import LIMITS, Rows, batches_of, rows_of, run_job

@@ -6,9 +6,8 @@ import pytest
 
 from spark_cas.core.errors import ConflictError, TruncatedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.outcome import Conflict, KeyConflict, ProgressLost, Refusal, RowConflict
+from spark_cas.core.outcome import Conflict, KeyConflict, ProgressLost, Refusal, RowConflict, error_of
 from spark_cas.core.plan import BY_KEY
-from spark_cas.core.refusal import error_of
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import complete_job, pin_plan, refused_as_a_whole
 from tests.contract.base import ContractBase

@@ -15,9 +15,16 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.load_locks import MOST_HELD, LoadLock, LoadLocks
 from spark_cas.core.outcome import Fenced
 from spark_cas.core.plan import Completion
-from spark_cas.log import running_process
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.locking import Applicant, abort_job, acquire_lock, is_replaced, release_lock
+from spark_cas.log.load.locking import (
+    Applicant,
+    abort_job,
+    acquire_lock,
+    is_process_running,
+    is_replaced,
+    process_name,
+    release_lock,
+)
 from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.contract.base import ContractBase, NewBackend, at_once, eager_switching
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -25,7 +32,7 @@ from tests.support.loads import TEN, Rows, load, rows_of, run_job
 from tests.support.writing import JobWriter, append_foreign, table_of, values_in
 
 END = ExpectedOffsets("end")
-ME = running_process.name_of(os.getpid())
+ME = process_name(os.getpid())
 LONG = 30.0
 
 
@@ -45,9 +52,9 @@ def obtain(log: Backend, job: str, wanted: ExpectedOffsets = END, *, run: str = 
 def dead_process() -> str:
     """Return the name of a process that ran on this machine and has ended."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        name = running_process.name_of(other.pid)
-        assert running_process.is_running(name)
-    assert running_process.is_running(name) is False
+        name = process_name(other.pid)
+        assert is_process_running(name)
+    assert is_process_running(name) is False
     return name
 
 

@@ -23,8 +23,12 @@ from spark_cas.core.outcome import (
     RowConflict,
     Truncated,
     Unknown,
+    error_of,
+    mismatch_error,
+    not_appended,
+    raise_for_outcome,
+    rows_in_log_text,
 )
-from spark_cas.core.refusal import error_of, mismatch_error, not_appended, raise_for_outcome, rows_in_log_text
 
 APPENDED = Appended(OffsetRange(3, 5), 2, None, 0, has_offset=True, resolved=False)
 

@@ -17,9 +17,9 @@ from spark_cas.log.load.planning import complete_job, job_progress
 from spark_cas.options.parse import parse_read_stream
 from spark_cas.options.read_range import ReadRange, Splitting
 from spark_cas.options.request import ReadRequest, Selection
+from spark_cas.spark.reading.read import ViewReader
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
-from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.schema import OFFSETS, RECORDS
 from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
 from tests.kafka.documented_rights import KAFKA, documented

@@ -19,8 +19,7 @@ from spark_cas.log.backend import Preflight
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import broker_preflight as preflight_module
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.load.append_rows import append_rows
-from spark_cas.log.load.at_least_once import load_blind
+from spark_cas.log.load.append_rows import append_rows, load_blind
 from spark_cas.log.load.planning import pin_plan
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 from tests.support.loads import TEN, run_job

@@ -13,9 +13,8 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log import clock
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.load.append_rows import append_rows
-from spark_cas.log.load.at_least_once import load_blind
-from spark_cas.log.load.in_one_transaction import in_one_transaction
+from spark_cas.log.load.append_rows import append_rows, load_blind
+from spark_cas.log.load.atomic_load import in_one_transaction
 from spark_cas.log.load.planning import pin_plan
 from tests.kafka.clients import configure, create_topic
 from tests.kafka.test_acls import least

@@ -12,9 +12,8 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.log.load import locking
 from spark_cas.log.load.append_once import append_once
-from spark_cas.log.load.atomic_load import decide_group
+from spark_cas.log.load.atomic_load import decide_group, in_one_transaction
 from spark_cas.log.load.attempts import await_other
-from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.load.planning import pin_plan
 from tests.support.memory_log import MemoryLog

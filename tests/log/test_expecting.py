@@ -11,8 +11,7 @@ from spark_cas.core.errors import ConflictError, FencedError, JobMismatchError, 
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import unexpired_ms
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.outcome import Fenced, KeyConflict
-from spark_cas.core.refusal import error_of
+from spark_cas.core.outcome import Fenced, KeyConflict, error_of
 from spark_cas.log.load.attempts import await_other
 from spark_cas.log.load.planning import complete_job, pin_plan, refused_as_a_whole
 from spark_cas.log.load.require_expected import lost_to_another, require_expected_again

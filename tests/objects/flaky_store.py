@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable
 
-from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects.store import Store
+from spark_cas.log.objects.store_replies import PutReply
 
 Create = Callable[[str, "bytes | memoryview"], PutReply]
 

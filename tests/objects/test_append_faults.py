@@ -7,9 +7,8 @@ from spark_cas.core.errors import StorageError, StoreUnsafeError
 from spark_cas.core.guarantee import OFF, REQUESTED, REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Fenced, Truncated, Unknown
-from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import ObjectLog
-from spark_cas.log.objects.store_errors import NotNowError
+from spark_cas.log.objects.store_replies import NotNowError, PutReply
 from tests.contract.blind import blindly
 from tests.objects import flaky_store
 from tests.objects.flaky_store import FlakyStore

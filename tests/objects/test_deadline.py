@@ -9,7 +9,7 @@ import pytest
 
 from spark_cas.core.errors import OptionError, StorageError
 from spark_cas.log.objects.store import _request_timeout, open_store
-from spark_cas.log.objects.store_errors import NoServerError, NotNowError
+from spark_cas.log.objects.store_replies import NoServerError, NotNowError
 from spark_cas.log.spec import LogSpec
 from tests.objects.places import flaky_log
 from tests.support.writing import JobWriter, append_foreign, plan_of, table_of

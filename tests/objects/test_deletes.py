@@ -11,8 +11,7 @@ from spark_cas.core.errors import StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
 from spark_cas.log.objects import paths
-from spark_cas.log.objects.retry import RetryingStore
-from spark_cas.log.objects.store import open_store
+from spark_cas.log.objects.store import RetryingStore, open_store
 from spark_cas.log.spec import LogSpec
 from tests.objects.places import flaky_log
 from tests.objects.served import served

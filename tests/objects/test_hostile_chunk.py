@@ -14,10 +14,9 @@ from spark_cas.core.errors import ChunkDamagedError, FormatError, RecordTooLarge
 from spark_cas.core.plan import Progress
 from spark_cas.core.records import HEADERS, RECORDS
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.objects import chunk_file, documents, paths, store_errors
+from spark_cas.log.objects import chunk_file, documents, paths, store_replies
 from spark_cas.log.objects.chunk_file import ChunkHeader, decode, decode_header, encode
-from spark_cas.log.objects.retry import RetryingStore
-from spark_cas.log.objects.store import open_store
+from spark_cas.log.objects.store import RetryingStore, open_store
 from spark_cas.log.spec import LogSpec
 from tests.objects.places import local_log, memory_spec, reopened
 from tests.support.planted_problems import END
@@ -247,7 +246,7 @@ def test_a_forged_header_names_the_chunk(monkeypatch, forge):
     monkeypatch.setattr(chunk_file, "_fields", lambda _: fields)
     data = forged(table_of("abc"), 3)
     for read in (lambda: decode_header(data, "the chunk"), lambda: decode(data, "the chunk", ALL)):
-        with pytest.raises(FormatError, match="the chunk has other fields"):
+        with pytest.raises(FormatError, match="the header of the chunk"):
             read()
 
 
@@ -275,7 +274,7 @@ def test_a_huge_object_of_a_store_is_rejected(monkeypatch):
     store = open_store(memory_spec())
     store.create("a", b"12345")
     assert bytes(store.get("a") or b"") == b"12345"
-    monkeypatch.setattr(store_errors, "MAX_OBJECT_BYTES", 4)
+    monkeypatch.setattr(store_replies, "MAX_OBJECT_BYTES", 4)
     with pytest.raises(FormatError, match=r"memory:///.*a has 5 bytes"):
         store.get("a")
     assert bytes(store.get_end("a", 2) or b"") == b"45"
@@ -285,7 +284,7 @@ def test_a_huge_object_of_a_store_is_rejected(monkeypatch):
 def test_an_object_that_readers_reject_is_not_written(monkeypatch, tmp_path, place):
     spec = memory_spec() if place == "memory" else LogSpec.parse(str(tmp_path))
     store = RetryingStore(open_store(spec), spec)
-    monkeypatch.setattr(store_errors, "MAX_OBJECT_BYTES", 4)
+    monkeypatch.setattr(store_replies, "MAX_OBJECT_BYTES", 4)
     assert store.put_once("a", b"1234") == store.get("a")
     with pytest.raises(RecordTooLargeError, match="b has 5 bytes"):
         store.put_once("b", b"12345")

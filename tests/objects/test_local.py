@@ -18,10 +18,10 @@ from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, St
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Appended, Unknown
 from spark_cas.core.plan import Completion
-from spark_cas.core.put_reply import PutReply
 from spark_cas.log import timing
 from spark_cas.log.objects import ObjectLog, local, paths
 from spark_cas.log.objects.local import LocalStore
+from spark_cas.log.objects.store_replies import PutReply
 from tests.objects import killed_writer
 from tests.objects.flaky_store import FlakyStore
 from tests.objects.places import local_log

@@ -6,8 +6,8 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ChunkDamagedError, StorageError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Fenced, ProgressLost, Unknown
-from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import partition, paths
+from spark_cas.log.objects.store_replies import PutReply
 from tests.objects.flaky_store import lost
 from tests.objects.places import flaky_log, reopened
 from tests.support.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in

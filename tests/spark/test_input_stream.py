@@ -15,9 +15,8 @@ from pyspark.sql.types import StructType
 from spark_cas.options.parse import parse_read, parse_read_stream
 from spark_cas.spark.accelerators.input_stream import stream_from_jvm
 from spark_cas.spark.accelerators.quick_ack import acknowledge, acknowledged
-from spark_cas.spark.reading.read import RecordsReader
+from spark_cas.spark.reading.read import RecordsReader, ViewReader
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
-from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.writing.partition_by_key import RowPartitioner
 
 OPTIONS = {"path": "/log"}

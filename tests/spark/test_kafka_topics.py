@@ -26,11 +26,10 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.partitioner import partition_of
-from spark_cas.log import running_process
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka.client.client_errors import on_topic
 from spark_cas.log.load.cancelling import Rejection
-from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
+from spark_cas.log.load.locking import Applicant, acquire_lock, process_name, release_lock
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.spark.writing.report import TaskReport
 from spark_cas.spark.writing.topics_write import TopicReport, TopicsWriter, plan_topics
@@ -219,7 +218,7 @@ def test_conflict_in_each_topic_is_in_one_error(spark, topics):
 def lock_for_another_load(topics):
     """Lock topic b for a load of this process, which runs."""
     with topics.log("b") as log:
-        acquire_lock(log, Applicant("other", "run", running_process.name_of(os.getpid())), ExpectedOffsets("end"))
+        acquire_lock(log, Applicant("other", "run", process_name(os.getpid())), ExpectedOffsets("end"))
 
 
 @pytest.mark.parametrize(

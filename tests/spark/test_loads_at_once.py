@@ -11,8 +11,7 @@ from pyspark.sql import functions as sf
 from spark_cas import error_from_text, open_log, route
 from spark_cas.core.errors import ConflictError, LoadInProgressError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.log import running_process
-from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
+from spark_cas.log.load.locking import Applicant, acquire_lock, process_name, release_lock
 from tests.long import full
 
 pytestmark = pytest.mark.spark
@@ -32,7 +31,7 @@ def save(frame, path, **options):
 
 def at_work(log, job="other"):
     """Acquire a lock for all partitions, as another load of this process."""
-    lock = acquire_lock(log, Applicant(job, "run", running_process.name_of(os.getpid())), ExpectedOffsets("end"))
+    lock = acquire_lock(log, Applicant(job, "run", process_name(os.getpid())), ExpectedOffsets("end"))
     assert lock is not None
     return lock
 

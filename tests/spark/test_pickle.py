@@ -22,9 +22,8 @@ from spark_cas.log.spec import LogSpec
 from spark_cas.options.parse import parse_write, parse_write_stream
 from spark_cas.options.read_range import ReadRange, Splitting, TopicPartition, TriggerLimits
 from spark_cas.options.request import ReadRequest, Selection, StreamRequest
-from spark_cas.spark.reading.read import RecordsPartition, RecordsReader
+from spark_cas.spark.reading.read import RecordsPartition, RecordsReader, ViewPartition, ViewReader
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
-from spark_cas.spark.reading.views import ViewPartition, ViewReader
 from spark_cas.spark.schema import OFFSETS, RECORDS
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing.blind_write import BlindTask, BlindWriter

@@ -9,10 +9,11 @@ from typing import Any
 
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.load_locks import LoadLock
-from spark_cas.log import clock, running_process
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_micro_batch import begin_stream
 from spark_cas.log.load.atomic_load import with_group
+from spark_cas.log.load.locking import process_name
 from spark_cas.log.load.planning import pin_plan
 from tests.support.programs import run_cli
 from tests.support.writing import JobWriter
@@ -61,7 +62,7 @@ def only(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def lock_of_ended_process(log: Backend) -> None:
     """Record the load lock of a process that has ended without releasing it."""
     with subprocess.Popen(["sleep", "60"]) as process:
-        name = running_process.name_of(process.pid)
+        name = process_name(process.pid)
         process.kill()
     lock = LoadLock("locked", "run", ((0, 1),), name, clock.now_ms())
     assert log.put_load_locks(log.load_locks().with_lock(lock))

@@ -14,13 +14,12 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, OptionError, TrimmedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
-from spark_cas.core.finding import Finding
+from spark_cas.core.finding import Finding, OpenTransaction
 from spark_cas.core.group import ABORTED, job_of, outcome_from_json, outcome_to_json
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.micro_batch import unexpired_ms
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.open_transaction import OpenTransaction
 from spark_cas.core.outcome import Outcome, Refusal
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import Layout, Plan, Progress

@@ -9,9 +9,8 @@ from spark_cas.core.check_name import LONGEST_NAME
 from spark_cas.core.errors import JobMismatchError, LayoutChangedError
 from spark_cas.core.expansion import Expansion
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.outcome import ProgressLost
+from spark_cas.core.outcome import AFTER_EXPANSION, ProgressLost, error_of
 from spark_cas.core.plan import EarlierRows, Layout, Plan, Progress, is_complete, resume_offset
-from spark_cas.core.refusal import AFTER_EXPANSION, error_of
 from spark_cas.log.backend import Backend
 
 

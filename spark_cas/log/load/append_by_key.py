@@ -14,9 +14,8 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange, outside
-from spark_cas.core.outcome import Appended, Conflict, Fenced, KeyConflict, Outcome, Truncated
+from spark_cas.core.outcome import Appended, Conflict, Fenced, KeyConflict, Outcome, Truncated, not_appended
 from spark_cas.core.plan import Plan
-from spark_cas.core.refusal import not_appended
 from spark_cas.core.row_claims import KeyClaims
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
@@ -43,7 +42,6 @@ class PartitionAppends:
 
         Raises:
             StorageError: Other writers appended first in each of the attempts of `rival_tries`. No row is visible.
-            ConditionalLogError: The errors of reads and appends.
         """
         if not claim.plan.by_key or chunk.records.num_rows == 0:
             return self._log.append(claim, chunk), claim

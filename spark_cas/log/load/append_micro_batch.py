@@ -30,11 +30,10 @@ from spark_cas.core.micro_batch import (
     missing_rows,
 )
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.outcome import Appended, Fenced, ProgressLost
+from spark_cas.core.outcome import Appended, Fenced, ProgressLost, error_of, raise_for_outcome
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BatchProgress, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.core.refusal import error_of, raise_for_outcome
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_rows import refuse_unknown_partition
@@ -120,7 +119,6 @@ def load_batch(
         CheckpointMismatchError: The batch is not the next one of the stream.
         JobMismatchError: Another streaming query uses the job name.
         OptionError: An earlier attempt had a fixed order, and this one has none.
-        ConditionalLogError: The errors of `append_rows`.
     """
     collected = _collect(plan, batch, rows, limits, order_by)
     for each in ledger if collected else ():
@@ -389,7 +387,6 @@ def _is_same(held: BatchProgress, records: pa.Table) -> bool:
 
 
 def _chunk(records: pa.Table, digest: str, claim: Claim, batch: BatchProgress | None, task: str) -> Chunk:
-    """Return the next chunk of the claim's job with these records."""
     before = claim.progress
     return Chunk(
         records=records,

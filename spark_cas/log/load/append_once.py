@@ -24,10 +24,9 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.outcome import NO_TOTALS, Appended, Fenced, LayoutChanged, Outcome, Unknown
+from spark_cas.core.outcome import NO_TOTALS, Appended, Fenced, LayoutChanged, Outcome, Unknown, error_of
 from spark_cas.core.plan import Layout, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.core.refusal import error_of
 from spark_cas.core.row_claims import NO_CHECK, check_claim_values, check_keys
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
@@ -159,7 +158,6 @@ def append_whole(
 
     Raises:
         LayoutChangedError: The log was expanded since ``layout``. Nothing was appended.
-        ConditionalLogError: The errors of `append_once`.
     """
     chunks = {partition: _chunk_of(records[partition], job) for partition in sorted(records)}
     result = layout_with(log, {*records, *expected_offsets})

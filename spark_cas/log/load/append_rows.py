@@ -1,13 +1,13 @@
 """Append the rows of one task to their partitions, in order and exactly once, after the existing rows of the job.
 
-The module depends only on the backend protocol, so Spark, the CLI and tests can all use it.
+`load_blind` appends without a plan, claim or ledger. If Spark retries such a task, it appends its rows again.
 """
 
 import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import pyarrow as pa
@@ -17,14 +17,17 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import (
     BatchTooLargeError,
+    ConditionalLogError,
     InputChangedError,
     JobMismatchError,
+    LayoutChangedError,
     MissingRowsError,
     NotRoutedError,
+    UnknownOutcomeError,
 )
-from spark_cas.core.outcome import NO_TOTALS, Appended, Fenced
-from spark_cas.core.plan import PartitionResult, Plan, Progress, claim_of_keys
-from spark_cas.core.refusal import error_of
+from spark_cas.core.outcome import NO_TOTALS, Appended, Fenced, LayoutChanged, Refusal, Unknown, error_of
+from spark_cas.core.plan import Layout, PartitionResult, Plan, Progress, claim_of_keys
+from spark_cas.core.records import RECORDS
 from spark_cas.core.row_claims import COLUMN, NO_CHECK, check_claim_values, check_keys, check_rising, split_claims
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
@@ -38,16 +41,18 @@ _BUFFERED_CHUNKS = 2
 """The maximum size of a task's buffers over all of its partitions, in full chunks."""
 
 
-class PartitionRows(ABC):
+@dataclass
+class _PartitionRows(ABC):
     """The rows of one task for one partition: buffered, hashed, and appended in chunks."""
 
-    def __init__(self, log: Backend, partition: int, task: str, limits: ChunkLimits, run: TaskRun) -> None:
-        self._log = log
-        self._partition = partition
-        self._task = task
-        self._limits = limits
-        self._run = run
-        self._buffer = ChunkBuffer(limits, partition)
+    _log: Backend
+    _partition: int
+    _task: str
+    _limits: ChunkLimits
+    _run: TaskRun
+
+    def __post_init__(self) -> None:
+        self._buffer = ChunkBuffer(self._limits, self._partition)
         self._digest = RunningDigest()
         self._resolved = 0
         self._appends = NO_TOTALS
@@ -69,7 +74,6 @@ class PartitionRows(ABC):
         return self._digest.rows + self._buffer.records
 
     def _chunk_of(self, records: pa.Table, *, complete: bool, claims: pa.Array | None = None) -> Chunk:
-        """Hash the partition's next records, and return them as a chunk."""
         for batch in records.to_batches():
             self._digest.update(batch)
         rows, digest = self._digest.rows, self._digest.hexdigest()
@@ -81,7 +85,7 @@ class PartitionRows(ABC):
         self._run.add(self._partition, outcome, records)
 
 
-_PartitionRows = TypeVar("_PartitionRows", bound=PartitionRows)
+_Load = TypeVar("_Load", bound=_PartitionRows)
 
 
 def append_rows(
@@ -105,12 +109,9 @@ def append_rows(
     task appends none before it has read all of its input.
 
     Args:
-        log: The log.
-        plan: The plan of the job.
         batches: The rows, as (partition, rows in `RECORDS` or `CLAIMED`).
         task: The name of the task, ``run/number``. A second task of the same run with rows for the same partition is
             an error; a task of another run resumes.
-        limits: The limits of a chunk.
         atomic: Whether all rows of a partition are one chunk.
         has_end: Whether the task has all of its rows when ``batches`` ends. If not, it completes no partition: it may
             have been cut off.
@@ -133,11 +134,13 @@ def append_rows(
     """
     run = run or TaskRun()
 
-    def begin(partition: int) -> _PartitionLoad:
-        refuse_unknown_partition(partition, plan.partitions)
-        return _PartitionLoad(log, plan, partition, task, limits, atomic=atomic, has_end=has_end, run=run)
+    buffered_bytes = math.inf if atomic else limits.max_bytes
+    limits = replace(limits, max_seconds=math.inf) if atomic else limits
 
-    loads = fill(run.checked(log, batches), begin, math.inf if atomic else limits.max_bytes)
+    def begin(partition: int) -> _PartitionLoad:
+        return _PartitionLoad(log, partition, task, limits, run, plan, atomic, has_end)
+
+    loads = _fill(run.checked(log, batches), begin, plan.partitions, buffered_bytes)
     if plan.rejoined:
         # Detect in all partitions whether the input has changed, before the first append.
         for _, load in sorted(loads.items()):
@@ -146,19 +149,20 @@ def append_rows(
     return tuple(load.finish(fenced_retry_wait_seconds) for _, load in sorted(loads.items()))
 
 
-def fill(
-    batches: Iterable[tuple[int, pa.RecordBatch]], begin: Callable[[int], _PartitionRows], max_bytes: float
-) -> dict[int, _PartitionRows]:
+def _fill(
+    batches: Iterable[tuple[int, pa.RecordBatch]], begin: Callable[[int], _Load], partitions: int, max_bytes: float
+) -> dict[int, _Load]:
     """Pass the rows of one task to a buffer per partition, and return the buffers.
 
     If all buffers together exceed a few full chunks of ``max_bytes``, the function flushes the largest. ``begin``
     returns the buffer of a partition.
     """
-    loads: dict[int, _PartitionRows] = {}
+    loads: dict[int, _Load] = {}
     for partition, records in batches:
         if records.num_rows == 0:
             continue
         if partition not in loads:
+            refuse_unknown_partition(partition, partitions)
             loads[partition] = begin(partition)
         loads[partition].add(records)
         if sum(each.buffered_bytes for each in loads.values()) > _BUFFERED_CHUNKS * max_bytes:
@@ -176,27 +180,18 @@ def refuse_unknown_partition(partition: int, partitions: int) -> None:
         )
 
 
-class _PartitionLoad(PartitionRows):
-    def __init__(
-        self,
-        log: Backend,
-        plan: Plan,
-        partition: int,
-        task: str,
-        limits: ChunkLimits,
-        *,
-        atomic: bool,
-        has_end: bool,
-        run: TaskRun,
-    ) -> None:
-        super().__init__(log, partition, task, replace(limits, max_seconds=math.inf) if atomic else limits, run)
-        self._plan = plan
-        self._atomic = atomic
-        self._has_end = has_end
+@dataclass
+class _PartitionLoad(_PartitionRows):
+    _plan: Plan
+    _atomic: bool
+    _has_end: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._highest_claim = NO_CHECK
         self._fenced: Fenced | None = None
         self._claim: Claim | None = None
-        self._partition_appends = PartitionAppends(log, partition)
+        self._partition_appends = PartitionAppends(self._log, self._partition)
         self._resumed_rows = 0
 
     def add(self, records: pa.RecordBatch) -> None:
@@ -366,3 +361,105 @@ class _PartitionLoad(PartitionRows):
             partition=self._partition,
             job=self._plan.display_name,
         )
+
+
+def load_blind(
+    log: Backend,
+    layout: Layout,
+    batches: Iterable[tuple[int, pa.RecordBatch]],
+    *,
+    task: str,
+    limits: ChunkLimits,
+    guarantee: str,
+    run: TaskRun | None = None,
+) -> tuple[PartitionResult, ...]:
+    """Append the rows of one task and return the result of each partition.
+
+    The task appends each chunk when it is full. The progress counts the rows of this call and has no job. The range
+    from ``base_offset`` to ``end_offset`` may include records of other writers.
+
+    ``run`` counts the appended rows, and stops the task if another task cancelled the run.
+
+    Raises NotRoutedError for a partition that the log does not have, RunCancelledError, and the errors of
+    `Blind.append_blind`. Earlier chunks stay.
+    """
+    run = run or TaskRun()
+
+    def begin(partition: int) -> _BlindLoad:
+        return _BlindLoad(log, partition, task, limits, run, layout, guarantee)
+
+    loads = _fill(run.checked(log, batches), begin, layout.partitions, limits.max_bytes)
+    return tuple(load.finish() for _, load in sorted(loads.items()))
+
+
+@dataclass
+class _BlindLoad(_PartitionRows):
+    _layout: Layout
+    _guarantee: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._appended: list[tuple[int, int]] = []
+
+    def add(self, records: pa.RecordBatch) -> None:
+        for full in self._buffer.add(records.select(RECORDS.names), time.monotonic(), self._rows):
+            self._append(full)
+
+    def flush(self) -> None:
+        self._append(self._buffer.take())
+
+    def finish(self) -> PartitionResult:
+        """Append the last rows after the end of the input."""
+        if self._buffer.records:
+            self.flush()
+        progress = Progress(
+            job="",
+            partition=self._partition,
+            rows=self._digest.rows,
+            digest=self._digest.hexdigest(),
+            base_offset=min(base for base, _ in self._appended),
+            end_offset=max(end for _, end in self._appended),
+            chunks=len(self._appended),
+            layout_epoch=self._layout.epoch,
+            complete=True,
+            committed_at_ms=clock.now_ms(),
+            task=self._task,
+        )
+        return PartitionResult(progress, 0, self._resolved, self._appends, self._guarantee)
+
+    def _append(self, records: pa.Table) -> None:
+        self._run.check(self._log)
+        chunk = self._chunk_of(records, complete=False)
+        before = self._digest.rows - records.num_rows
+        try:
+            outcome = self._log.append_blind(self._partition, self._layout, chunk, self._guarantee)
+        except ConditionalLogError as error:
+            raise error.with_message(f"{error.message} {self._remains(before)}") from None
+        if not isinstance(outcome, Appended):
+            raise self._error(outcome, before)
+        self._appended.append((outcome.range.base_offset, outcome.range.end_offset))
+        self._count(outcome, records)
+
+    def _remains(self, before: int) -> str:
+        return (
+            f"Of partition {self._partition} this attempt has appended {before} rows for certain, which stay, as do "
+            f"those that it appended to others. This write is {self._guarantee}, and no job: run again, it appends "
+            f"all of its rows again."
+        )
+
+    def _error(self, outcome: Refusal | Unknown, before: int) -> ConditionalLogError:
+        remains = self._remains(before)
+        match outcome:
+            case LayoutChanged(planned, actual):
+                return LayoutChangedError(
+                    f"partition {self._partition}: the rows were routed for layout epoch {planned}, and the log has, "
+                    f"or is being given, epoch {actual}: partitions are added. {remains} Read the log, "
+                    f"then route and write the missing rows.",
+                    partition=self._partition,
+                )
+            case Unknown(cause):
+                return UnknownOutcomeError(
+                    f"partition {self._partition}: the commit status of the last rows is unknown: {cause}. {remains}",
+                    partition=self._partition,
+                )
+        return error_of(outcome, self._partition)

@@ -1,21 +1,29 @@
 """Atomic loads and micro-batches: runs append to a commit group (`spark_cas.core.group`) and then commit it.
 
-A run resumes in the group of the previous run. If that group was aborted, the run starts a new one.
+A run resumes in the group of the previous run. If that group was aborted, the run starts a new one. On backends such
+as Kafka, where one process must append and commit, a single task does both, in one transaction.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
-from spark_cas.core.errors import FencedError, InputChangedError, OptionError
+from spark_cas.core.errors import FencedError, InputChangedError, OptionError, TransactionEndedError
 from spark_cas.core.group import ABORTED, GroupOutcome, batch_of, group_name, outcome_from_json, outcome_to_json
+from spark_cas.core.outcome import raise_for_outcome
 from spark_cas.core.plan import PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.core.refusal import raise_for_outcome
-from spark_cas.log import clock
+from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
+from spark_cas.log.deadline import ConfirmingRead, Wait
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.require_expected import require_expected_still
 from spark_cas.log.timing import LONGEST_TRANSACTION_MS
@@ -53,7 +61,6 @@ def decide_group(log: Backend, plan: Plan, results: Sequence[PartitionResult]) -
     Raises:
         ConflictError: A named partition has records at or after its expected offset.
         TruncatedError: A named partition ends before its expected offset.
-        ConditionalLogError: The errors of `commit_group`.
     """
     if not plan.stream and not is_committed(log, plan):
         loaded = {each.progress.partition for each in results}
@@ -122,10 +129,7 @@ def _reported(plan: Plan) -> str:
 
 
 def abort_group(log: Backend, plan: Plan) -> None:
-    """Abort the group of a run, or the group in which a run would resume, unless it is committed.
-
-    Raises StorageError, FormatError.
-    """
+    """Abort the group of a run, or the group in which a run would resume, unless it is committed."""
     group = plan.group or with_group(log, plan).group
     if group:
         _decide(log, group, ABORTED)
@@ -154,3 +158,100 @@ def _outcome(log: Backend, group: str) -> GroupOutcome | None:
 
 def _decide(log: Backend, group: str, outcome: GroupOutcome) -> GroupOutcome:
     return outcome_from_json(log.put_entry("outcome", group, outcome_to_json(outcome)), group)
+
+
+_DOING = "loading as a whole"
+
+
+def in_one_transaction(
+    log: Backend,
+    plan: Plan,
+    append: Callable[[], tuple[PartitionResult, ...]],
+    *,
+    fenced_retry_wait_seconds: float,
+) -> tuple[PartitionResult, ...]:
+    """Append all rows of a plan with a commit group, and make them visible atomically.
+
+    If the transaction ends with a transient failure, the function appends all rows again. It retries until the log's
+    retry deadline, counted from the first such failure.
+
+    ``append`` appends the rows, as `append_rows` or `load_batch` does. The function may call it several times, and
+    waits ``fenced_retry_wait_seconds`` for another attempt to commit. Raises the errors of ``append`` and
+    `decide_group`.
+    """
+    joined, wait = False, None
+    pause = timing.current().group_retry_pause
+    while True:
+        try:
+            results = append()
+            decide_group(log, plan, results)
+        except TransactionEndedError as error:
+            # Start the deadline at the first failure, because a load may take longer than the deadline.
+            wait = wait or Wait(log.patience_seconds, _DOING, pause, 10 * pause)
+            if not wait.again(error.message):
+                raise
+        except (FencedError, InputChangedError):
+            # Another attempt took over. Do not fence it in turn. After its commit, compare its rows with these, and
+            # return its offsets.
+            if joined or not _is_committed_soon(log, plan, fenced_retry_wait_seconds):
+                raise
+            joined = True
+        else:
+            return results
+
+
+def _is_committed_soon(log: Backend, plan: Plan, seconds: float) -> bool:
+    pause = timing.current().group_retry_pause
+    wait = ConfirmingRead(seconds, f"waiting for another run of job {plan.display_name}", pause)
+    while not is_committed(log, plan):
+        if not wait.again("it is not committed"):
+            return False
+    return True
+
+
+class Spool:
+    """The rows of a task on local disk, as (partition, rows), in input order. Leaving the context deletes the file.
+
+    Raises:
+        OSError: The disk of the folder for temporary files is full.
+    """
+
+    def __init__(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="spark-cas-")
+        self._file = Path(self._folder.name, "rows.arrow")
+        self._partitions: list[int] = []
+        self.bytes = 0
+        """The size of the rows in memory, which is about their size in requests."""
+        try:
+            self._write(batches)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __bool__(self) -> bool:
+        return bool(self._partitions)
+
+    def __iter__(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        if self._partitions:
+            with pa.memory_map(str(self._file)) as source, pa.ipc.open_stream(source) as reader:
+                yield from zip(self._partitions, reader, strict=True)
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+    def _write(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        rows = iter(batches)
+        first = next(rows, None)
+        if first is None:
+            return
+        with pa.OSFile(str(self._file), "wb") as sink, pa.ipc.new_stream(sink, first[1].schema) as writer:
+            for partition, records in chain([first], rows):
+                writer.write_batch(records)
+                self._partitions.append(partition)
+                self.bytes += records.nbytes

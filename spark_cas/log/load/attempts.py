@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import NotRoutedError
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.outcome import Fenced
+from spark_cas.core.outcome import Fenced, error_of
 from spark_cas.core.plan import Progress
-from spark_cas.core.refusal import error_of
 from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.require_expected import lost_to_another

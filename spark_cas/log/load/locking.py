@@ -12,22 +12,26 @@ that only one load takes over. It then fences the writers of the previous load, 
 """
 
 import logging
+import os
 import random
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 from spark_cas.core.errors import ConditionalLogError, LoadInProgressError, OptionError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.load_locks import LoadLock, ranges_of
 from spark_cas.core.plan import Plan
-from spark_cas.log import clock, running_process, timing
+from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.atomic_load import abort_group, undecided_progress, with_group
 from spark_cas.log.load.attempts import rival_tries
 from spark_cas.log.timing import LONGEST_TRANSACTION_MS, RETRY_TIMEOUT_MS
+
+_PROC = Path("/proc")
 
 _SILENT_SHARE = 1.5
 """The time without appends after which a load counts as crashed, as a multiple of the retry deadline. A live load
@@ -47,7 +51,7 @@ class Applicant:
     job: str
     run: str
     process: str = ""
-    """The process of the run (`spark_cas.log.running_process`). When it exits, the run is over."""
+    """The process of the run (`process_name`). When it exits, the run is over."""
     wait_seconds: float = 0.0
     """The maximum wait for active loads, in seconds; 0 to fail at once."""
     silent_seconds: float | None = None
@@ -80,7 +84,6 @@ def acquire_lock(
     Raises:
         LoadInProgressError: Another load was still active after the maximum wait.
         OptionError: The expected offsets name a partition that the log does not have.
-        LogNotFoundError, StorageError, FormatError: The locks cannot be read.
     """
     claims = wanted.resolve((0,) * (partitions or log.layout().partitions))
     of_all = whole and (not log.group_in_process or any(expected is not None for expected in claims))
@@ -224,7 +227,7 @@ class _Waiting:
 
     def has_ended(self, lock: LoadLock) -> bool:
         """Return whether the load that holds a lock is complete or has crashed."""
-        running = running_process.is_running(lock.process)
+        running = is_process_running(lock.process)
         if running is False:
             return True
         plan = plan_now(self._log, lock.job)
@@ -306,3 +309,29 @@ class _Waiting:
 
 def _named(lock: LoadLock) -> str:
     return f"partition{'s' if len(lock.partitions) > 1 else ''} {lock.partitions_text}"
+
+
+def process_name(pid: int) -> str:
+    """Return the name of a running process, the same for all callers in its namespace. Empty if it does not run.
+
+    It consists of the boot id of the machine, the PID namespace, the PID and the start time. It is empty if these are
+    not available: only Linux has them.
+    """
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        namespace = (_PROC / "self/ns/pid").readlink()
+        # The last bracket ends the program's name, which may contain any character.
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        state, started = fields[0], fields[19]
+    except (OSError, IndexError):
+        return ""
+    return "" if state in "ZX" else f"{boot}/{namespace}|{pid}/{started}"
+
+
+def is_process_running(name: str) -> bool | None:
+    """Return whether a process runs, None if that is unknown, as for a process on another machine."""
+    place, _, process = name.partition("|")
+    here, _, _ = process_name(os.getpid()).partition("|")
+    if not place or place != here:
+        return None
+    return process_name(int(process.partition("/")[0])) == name

@@ -20,6 +20,7 @@ from spark_cas.core.errors import (
 from spark_cas.core.expansion import require_named_as_now
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import REQUIRED
+from spark_cas.core.outcome import rows_in_log_text
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import (
     BY_KEY,
@@ -32,7 +33,6 @@ from spark_cas.core.plan import (
     Progress,
     rejoin,
 )
-from spark_cas.core.refusal import rows_in_log_text
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import within
@@ -471,7 +471,6 @@ def rows_of_run(
 
 
 def _rows_in_log(log: Backend, job: str) -> str:
-    """Return a sentence that reports the rows of a job in the log."""
     try:
         plan = plan_now(log, job)
         if plan is None:

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError
 from spark_cas.core.expected_offsets import check_expected
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Conflict, Truncated
+from spark_cas.core.outcome import Conflict, Truncated, mismatch_error, rows_in_log_text
 from spark_cas.core.plan import Plan, Progress, is_complete, resume_offset
-from spark_cas.core.refusal import mismatch_error, rows_in_log_text
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 

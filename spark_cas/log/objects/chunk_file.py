@@ -17,7 +17,7 @@ import xxhash
 
 from spark_cas.core.errors import ChunkDamagedError, FormatError, RecordTooLargeError
 from spark_cas.core.plan import Progress
-from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields
+from spark_cas.core.recorded_fields import from_fields, in_format
 from spark_cas.core.records import RECORDS, bytes_of, lengths_of
 from spark_cas.log.objects.documents import FORMAT_VERSION
 
@@ -186,13 +186,8 @@ def decode_header(end: memoryview, subject: str) -> StoredChunk:
     if _ARROW_SCHEMA in metadata:
         # It may name extension types, whose classes would interpret the bytes of the file.
         raise _forged(subject, "it has a schema of Arrow, which no writer stores")
-    try:
+    with in_format(f"the header of {subject}"):
         return StoredChunk(_header(json.loads(text), subject), stored)
-    except INVALID_FIELDS:
-        raise FormatError(
-            f"{subject} has other fields in its header than expected. Use the version of spark_cas that wrote it, or "
-            f"a newer one."
-        ) from None
 
 
 def newest_ms(end: memoryview) -> int | None:
@@ -203,9 +198,7 @@ def newest_ms(end: memoryview) -> int | None:
     metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(end)))
     if metadata.num_rows == 0:
         return None
-    group = metadata.row_group(0)
-    columns = (group.column(at) for at in range(group.num_columns))
-    newest: int = next(each.statistics.max_raw for each in columns if each.path_in_schema == "timestamp")
+    newest: int = next(each.statistics.max_raw for each in _columns(metadata) if each.path_in_schema == "timestamp")
     return newest
 
 
@@ -297,7 +290,6 @@ def _batches(file: pq.ParquetFile, columns: tuple[str, ...], rows: int, subject:
 
 
 def _checksum_at(data: memoryview) -> int:
-    """Return the position of the first checksum digit in a file."""
     footer = bytes(data[-HEADER_BYTES:])
     return len(data) - len(footer) + footer.rfind(_MARK) + len(_MARK)
 

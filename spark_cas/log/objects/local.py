@@ -19,10 +19,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from spark_cas.core.errors import AccessDeniedError, FormatError, StorageError, UnknownOutcomeError
-from spark_cas.core.put_reply import PutReply
 from spark_cas.log import timing
 from spark_cas.log.objects import paths
-from spark_cas.log.objects.store_errors import require_size
+from spark_cas.log.objects.store_replies import PutReply, require_size
 
 _REFUSED = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK, errno.ENOENT, errno.ENOTSUP}
@@ -187,7 +186,6 @@ def check_root(root: Path) -> None:
 
     Raises:
         FormatError: if the root is a file, or a folder in it is a symbolic link
-        StorageError: if the directory cannot be read
     """
     with _plainly(f"opening {root}"):
         if not root.exists():
@@ -236,7 +234,6 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def _plainly(doing: str) -> Iterator[None]:
-    """Raise the StorageError of an error of the file system."""
     try:
         yield
     except OSError as error:
@@ -264,28 +261,16 @@ def _end_of(file: Path, size: int | None) -> memoryview | None:
     """Return the last bytes of a file, all if ``size`` is None; None if there is no file."""
     with _plainly(f"reading {file}"):
         try:
-            handle = os.open(file, os.O_RDONLY)
+            source = file.open("rb")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        try:
-            end = os.fstat(handle).st_size
+        with source:
+            end = os.fstat(source.fileno()).st_size
             if size is None:
                 require_size(end, str(file))
-            return _read(handle, 0 if size is None else max(0, end - size), end)
-        finally:
-            os.close(handle)
-
-
-def _read(handle: int, start: int, end: int) -> memoryview:
-    """Read the bytes from one position to another, or up to the end of the file."""
-    read = memoryview(pa.allocate_buffer(end - start)).cast("B")
-    at = 0
-    while at < len(read):
-        count = os.preadv(handle, [read[at:]], start + at)
-        if count == 0:
-            break  # the file was truncated meanwhile
-        at += count
-    return read[:at]
+            start = source.seek(0 if size is None else max(0, end - size))
+            read = memoryview(pa.allocate_buffer(end - start)).cast("B")
+            return read[: source.readinto(read)]  # it is shorter if the file was truncated meanwhile
 
 
 def _names_in(folder: Path) -> Iterator[str]:

@@ -23,27 +23,26 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, Refusal
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import MOST_PARTITIONS, Layout, Plan, Progress, progress_lost, resume_offset
-from spark_cas.core.put_reply import PutReply
 from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Backend, Preflight
 from spark_cas.log.deadline import within
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.appending import Appender, append_blind
-from spark_cas.log.objects.control_chunks import (
+from spark_cas.log.objects.ledger import Ledger
+from spark_cas.log.objects.partition import PartitionChunks
+from spark_cas.log.objects.registry import (
+    Groups,
+    ObjectRegistry,
     RecordedLayout,
     StoredLayouts,
-    end_partition,
     put_intent,
     put_layout,
     read_expansions,
     read_layout,
     stored_layouts,
 )
-from spark_cas.log.objects.ledger import Ledger
-from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.registry import Groups, ObjectRegistry
-from spark_cas.log.objects.retry import RetryingStore
-from spark_cas.log.objects.store import Store, open_store
+from spark_cas.log.objects.store import RetryingStore, Store, open_store
+from spark_cas.log.objects.store_replies import PutReply
 from spark_cas.log.spec import LogSpec
 
 
@@ -159,7 +158,7 @@ class ObjectLog(ObjectRegistry, Backend):
                 return changed
             self._prove_put_if_absent()
             self._require_recorded(plan)
-            self._settle("plan", paths.plan(plan.job), plan.pinned_by)
+            self._settle("plan", paths.entry("plan", plan.job), plan.pinned_by)
             ledger = self._ledger(partition, plan.group)
             bounds, progress = ledger.progress(plan.job, plan.pinned_by, plan.end_offsets[partition])
         if progress_lost(plan, partition, progress, bounds.start_offset):
@@ -224,7 +223,7 @@ class ObjectLog(ObjectRegistry, Backend):
         return put_intent(self._store, Intent(layout.epoch + 1, partitions, layout.partitions))
 
     def end_partition(self, partition: int, intent: Intent) -> int:
-        return end_partition(self._store, self._partition(partition), intent.epoch)
+        return self._partition(partition).end(intent.epoch)
 
     def finish_expansion(self, expansion: Expansion) -> None:
         """Record the new layout. The partitions are created with their first chunk."""

@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
+from spark_cas.core.outcome import rows_in_log_text
 from spark_cas.core.plan import Completion, EarlierRows
-from spark_cas.core.refusal import rows_in_log_text
 from spark_cas.core.row_claims import split_claims
 from spark_cas.spark.arrow_rows import by_partition, records_of
 from spark_cas.spark.schema import PROGRESS

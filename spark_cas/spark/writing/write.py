@@ -25,13 +25,13 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED
 from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BY_PARTITION, Completion, Layout, PartitionResult, Plan
-from spark_cas.log import clock, running_process
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
+from spark_cas.log.jobs import log_removed_rows
 from spark_cas.log.load.append_rows import append_rows
-from spark_cas.log.load.atomic_load import abort_group, abort_left
+from spark_cas.log.load.atomic_load import Spool, abort_group, abort_left, in_one_transaction
 from spark_cas.log.load.cancelling import TaskRun
-from spark_cas.log.load.in_one_transaction import in_one_transaction
-from spark_cas.log.load.locking import Applicant, acquire_lock, is_replaced, release_lock
+from spark_cas.log.load.locking import Applicant, acquire_lock, is_replaced, process_name, release_lock
 from spark_cas.log.load.planning import (
     complete_job,
     fresh_job_name,
@@ -40,8 +40,6 @@ from spark_cas.log.load.planning import (
     rows_before,
     rows_of_run,
 )
-from spark_cas.log.load.removed_rows import log_removed_rows
-from spark_cas.log.load.spool import Spool
 from spark_cas.log.open import AnySpec, answered_before, for_one_transaction
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.arrow_rows import by_partition
@@ -49,9 +47,7 @@ from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.schema import EndMarkers, Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import open_here, planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
-from spark_cas.spark.writing.complete_input import has_end, task_rows
-from spark_cas.spark.writing.end_markers import require_markers
-from spark_cas.spark.writing.measured import measured, measured_plan
+from spark_cas.spark.writing.end_markers import has_end, require_markers, task_rows
 from spark_cas.spark.writing.preflight import placement_by_key, placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import (
     TaskReport,
@@ -59,11 +55,14 @@ from spark_cas.spark.writing.report import (
     appended_rows,
     attempted,
     check_report,
+    for_last_requests,
     is_rejected,
+    measured,
+    measured_plan,
     partitions_of_rejected,
     put_report,
+    stop_others,
 )
-from spark_cas.spark.writing.stop_others import for_last_requests, stop_others
 from spark_cas.spark.writing.verify import hash_rows, require_same
 
 _LOG = logging.getLogger("spark_cas")
@@ -257,7 +256,7 @@ def _lock(log: Backend, request: WriteRequest, job: str, run: str, partitions: i
     """Wait for other loads, and return a lock for the partitions that the write must not share with them."""
     wanted = request.expected_offsets if request.compare == BY_PARTITION else ExpectedOffsets("none")
     # The parent of the planning process is the driver, or a process that ends with the driver.
-    driver = running_process.name_of(os.getppid())
+    driver = process_name(os.getppid())
     applicant = Applicant(job, run, driver, request.lock_wait_timeout_ms / 1000)
     return acquire_lock(log, applicant, wanted, whole=request.whole, partitions=partitions)
 

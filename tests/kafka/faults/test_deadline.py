@@ -24,9 +24,8 @@ from spark_cas.log.kafka.client import kept_clients, sending
 from spark_cas.log.kafka.client.clients import TransactionalProducer, reader
 from spark_cas.log.kafka.topic import topics
 from spark_cas.log.load.append_rows import append_rows
-from spark_cas.log.load.in_one_transaction import in_one_transaction
+from spark_cas.log.load.atomic_load import Spool, in_one_transaction
 from spark_cas.log.load.planning import complete_job, pin_plan
-from spark_cas.log.load.spool import Spool
 from tests.contract.whole import everything
 from tests.kafka.clients import SECONDS, append, committed_values, create_topic
 from tests.kafka.faulted import JOB, all_at_once, by_writer, for_a_while, planned_writer, run_once, spec_of

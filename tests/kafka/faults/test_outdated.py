@@ -21,8 +21,8 @@ from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.options.read_range import ReadRange, Splitting
 from spark_cas.options.request import ReadRequest, Selection
+from spark_cas.spark.reading.read import ViewReader
 from spark_cas.spark.reading.selected_logs import SelectedLogs
-from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.schema import OFFSETS
 from tests.kafka.clients import SECONDS, committed_values
 from tests.kafka.faulted import spec_of

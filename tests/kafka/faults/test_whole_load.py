@@ -38,11 +38,9 @@ from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.append_micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.append_rows import append_rows
-from spark_cas.log.load.atomic_load import abort_group, commit_group, with_group
-from spark_cas.log.load.in_one_transaction import in_one_transaction
+from spark_cas.log.load.atomic_load import Spool, abort_group, commit_group, in_one_transaction, with_group
 from spark_cas.log.load.locking import abort_job
 from spark_cas.log.load.planning import complete_job, pin_plan
-from spark_cas.log.load.spool import Spool
 from tests.contract.whole import everything
 from tests.kafka.clients import SECONDS, create_topic
 from tests.kafka.clients import append as append_as_others_do

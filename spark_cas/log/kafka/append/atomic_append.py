@@ -15,9 +15,8 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, TransactionEndedError
 from spark_cas.core.group import ABORTED, GroupOutcome, batch_of, takes_place
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Fenced, LayoutChanged, Outcome, ProgressLost, Refusal, Truncated
+from spark_cas.core.outcome import Fenced, LayoutChanged, Outcome, ProgressLost, Refusal, Truncated, error_of
 from spark_cas.core.plan import Plan, Progress, progress_lost, resume_offset
-from spark_cas.core.refusal import error_of
 from spark_cas.log import timing
 from spark_cas.log.deadline import fresh_deadline, within
 from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Landed, await_visible, landed

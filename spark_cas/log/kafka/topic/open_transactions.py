@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from spark_cas.core.errors import LogNotFoundError, OptionError, StorageError, UnknownOutcomeError
-from spark_cas.core.open_transaction import HeldPartition, OpenTransaction
+from spark_cas.core.finding import HeldPartition, OpenTransaction
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.client_errors import NotPermittedError
 from spark_cas.log.kafka.client.configuration import settings_of

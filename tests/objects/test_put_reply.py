@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from spark_cas.core.put_reply import Existing, PutReply, PutVerdict, judge_put
+from spark_cas.log.objects.store_replies import Existing, PutReply, PutVerdict, judge_put
 
 VERDICTS = {
     Existing.OURS: PutVerdict.RESOLVED,

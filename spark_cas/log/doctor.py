@@ -6,12 +6,12 @@ Nothing here changes the log.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from spark_cas.core.errors import ConditionalLogError, ErrorKind, OptionError, StorageError
-from spark_cas.core.finding import Finding, Problem, Severity
+from spark_cas.core.finding import Finding, OpenTransaction, Problem, Severity
 from spark_cas.core.load_locks import LoadLock
-from spark_cas.core.open_transaction import OpenTransaction
-from spark_cas.log import clock, running_process, timing
+from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
-from spark_cas.log.doctor.job_states import JobState, State, job_states
+from spark_cas.log.jobs import JobState, State, job_states
+from spark_cas.log.load.locking import is_process_running
 from spark_cas.log.timing import LONGEST_TRANSACTION_MS
 
 _PROCESS_STATES = {
@@ -32,14 +32,8 @@ _SOON_SHARE = 0.5
 def examine(log: Backend, now_ms: int) -> list[Finding]:
     """Return the problems of a log, the most severe ones first.
 
-    A part that cannot be read is a finding too.
-
-    Args:
-        log: The log, with a short retry timeout: each part waits for it at most once for each job.
-        now_ms: The current time in milliseconds since 1970.
-
-    Raises:
-        LogNotFoundError, FormatError, StorageError: The layout of the log cannot be read.
+    A part that cannot be read is a finding too. Give it a log with a short retry timeout: each part waits for it at
+    most once for each job.
     """
     log.layout()
     parts: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
@@ -154,7 +148,6 @@ def transaction_finding(topic: str, transaction: OpenTransaction, now_ms: int) -
 
 
 def _whole_load(topic: str, transaction: OpenTransaction) -> str | None:
-    """Return the job of an atomic load of the log that opened a transaction."""
     _, whole, job = transaction.transactional_id.partition(f"/{topic}/whole/")
     return job if transaction.own and whole else None
 
@@ -197,7 +190,7 @@ def _of_bounds(log: Backend) -> Iterator[Finding]:
 def _of_locks(log: Backend, now_ms: int) -> Iterator[Finding]:
     for lock in log.load_locks().held:
         ended = _has_ended(lock, now_ms)
-        state = _PROCESS_STATES[running_process.is_running(lock.process)]
+        state = _PROCESS_STATES[is_process_running(lock.process)]
         yield Finding(
             Problem.LOAD_LOCK,
             Severity.WARNING if ended else Severity.INFO,
@@ -211,7 +204,7 @@ def _of_locks(log: Backend, now_ms: int) -> Iterator[Finding]:
 
 def _has_ended(lock: LoadLock, now_ms: int) -> bool:
     """Return whether the load of a lock has probably ended. On another host, its age decides."""
-    running = running_process.is_running(lock.process)
+    running = is_process_running(lock.process)
     return not running if running is not None else _is_old(lock.granted_at_ms, now_ms)
 
 
