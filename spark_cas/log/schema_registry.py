@@ -24,7 +24,7 @@ from spark_cas.core.errors import (
 )
 from spark_cas.log import timing
 from spark_cas.log.kafka.settings.sasl import is_loopback
-from spark_cas.log.references import resolved
+from spark_cas.log.secret_references import resolved
 
 try:
     from confluent_kafka.schema_registry import (

@@ -15,7 +15,7 @@ from spark_cas.log.kafka.settings.client_settings import UNUSED_BY_NAME, holds_i
 from spark_cas.log.kafka.settings.jaas import parse_jaas
 from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
 from spark_cas.log.open import AnySpec, parse_address, with_settings
-from spark_cas.log.references import PREFIXES
+from spark_cas.log.secret_references import PREFIXES
 from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.options.request import NO_ADDRESS, Selection, selection_of
 from spark_cas.options.table import BY_KEY, OPTIONS, READING, SERVERS, Scope

@@ -27,7 +27,7 @@ from spark_cas.log.objects.store_replies import (
     require_readable,
     require_size,
 )
-from spark_cas.log.references import resolved
+from spark_cas.log.secret_references import resolved
 from spark_cas.log.spec import LogSpec
 
 _T = TypeVar("_T")

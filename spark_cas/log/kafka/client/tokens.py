@@ -11,7 +11,7 @@ import time
 from urllib.parse import parse_qsl
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.references import call_function
+from spark_cas.log.secret_references import call_function
 
 _LOG = logging.getLogger("spark_cas")
 _REUSED_SHARE = 0.5

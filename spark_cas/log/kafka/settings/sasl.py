@@ -11,7 +11,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings import msk
 from spark_cas.log.kafka.settings.client_settings import NO_KERBEROS
 from spark_cas.log.kafka.settings.jaas import Login, parse_jaas
-from spark_cas.log.references import FUNCTION
+from spark_cas.log.secret_references import FUNCTION
 
 _LOG = logging.getLogger("spark_cas")
 

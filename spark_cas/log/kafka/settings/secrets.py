@@ -1,8 +1,8 @@
-"""The settings of Kafka's clients that may be references to secrets (`spark_cas.log.references`)."""
+"""The settings of Kafka's clients that may be references to secrets (`spark_cas.log.secret_references`)."""
 
 from collections.abc import Iterable
 
-from spark_cas.log.references import resolved
+from spark_cas.log.secret_references import resolved
 
 RESOLVED = {
     "sasl.oauthbearer.client.id": "the client id of OAUTHBEARER",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.references import PREFIXES
+from spark_cas.log.secret_references import PREFIXES
 
 _TYPE, _LOCATION, _PASSWORD = "ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password"
 _KEY, _CHAIN, _KEY_PASSWORD = "ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.key.password"
