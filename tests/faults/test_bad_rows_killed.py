@@ -18,7 +18,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
         pytest.param(
             Point("before", r"^_log/jobs/load\.bad-rows/complete\.json$", "wait"), id="bad rows not complete"
         ),
-        pytest.param(Point("before", r"^_log/jobs/load/plan\.json$", "wait"), id="load not planned"),
+        pytest.param(
+            Point("before", r"^_log/jobs/load/plan\.json$", "wait"), id="load not planned", marks=pytest.mark.full
+        ),
         pytest.param(
             Point("before", r"^_log/jobs/load/complete\.json$", "wait"),
             id="load not complete",

@@ -44,6 +44,7 @@ def test_the_same_command_ends_with_each_row_once_after_its_driver_was_killed(
     assert before.items() <= files_of(log).items()
 
 
+@pytest.mark.full
 def test_another_load_does_not_wait_for_a_driver_that_was_killed(
     driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):

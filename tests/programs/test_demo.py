@@ -48,6 +48,7 @@ def require_state(said, picture):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.full
 def test_the_demonstration(tmp_path):
     said = run(tmp_path, ROOT / "jobs" / "demo.py")
     _, load, again, stale, state = re.split(r"^\d\. ", said, flags=re.MULTILINE)

@@ -10,6 +10,7 @@ import pytest
 
 from spark_cas import open_log
 from spark_cas.core.plan import input_entry
+from tests.long import full
 from tests.programs.loading import all_records
 
 pytestmark = pytest.mark.spark
@@ -207,7 +208,8 @@ def test_headers_and_timestamp_are_expressions(load, folder):
 
 
 @pytest.mark.parametrize(
-    "time", ["timestamp '2024-07-01 12:00:00.123456'", "if(id = '1', timestamp '2024-07-01 12:00:00', NULL)"]
+    "time",
+    ["timestamp '2024-07-01 12:00:00.123456'", *full("if(id = '1', timestamp '2024-07-01 12:00:00', NULL)")],
 )
 def test_timestamp_that_the_log_does_not_keep_is_rejected(load, folder, time):
     code, report, said = load("--input", str(folder), *ROWS, "--timestamp", time)

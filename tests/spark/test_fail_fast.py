@@ -22,6 +22,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import pin_plan
 from tests.long import full
+from tests.spark.addresses import KAFKA
 from tests.spark.session_settings import session_settings
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When, crash
 from tests.support.writing import append_foreign, table_of, values_in
@@ -115,6 +116,7 @@ def begin_with_other_rows(address):
         assert [len(values_in(log, each)) for each in range(2)] == [CHUNK, CHUNK]
 
 
+@pytest.mark.parametrize("address", [KAFKA, *full("embedded")], indirect=True)
 def test_changed_input_of_one_task_stops_the_other(spark, address, tmp_path):
     require_changed_input_stops_the_other(spark, address, tmp_path)
 
@@ -125,7 +127,7 @@ def require_changed_input_stops_the_other(session, address, tmp_path):
     error = error_of(lambda: save(rows, address, job="load"))
     assert isinstance(error, InputChangedError), error
     require_stopped(error, address, before=CHUNK)
-    require_resumable(rows, address, error)
+    require_resumable(rows_of(session), address, error)
 
 
 def require_resumable(rows, address, error):
@@ -162,7 +164,7 @@ WRONG: dict[str, tuple[type[ConditionalLogError], dict[str, Any], list[str]]] = 
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", ["conflict", "record too large", *full("not routed", "claim")])
 def test_each_definite_error_stops_the_other_task(spark, path, tmp_path, name):
     kind, options, columns = WRONG[name]
     with open_log(path) as log:

@@ -148,9 +148,8 @@ def test_changed_rows_of_one_topic_are_rejected_and_the_error_counts_the_rows_of
 
 def test_later_batch_in_one_topic_rejects_an_older_one_in_all_topics(spark, topics):
     append(spark, topics, 5, {"a": "12345678"})
-    for number in (4, 0):
-        older = partial(append, spark, topics, number, {"a": "9", "b": "123"})
-        assert refused(CheckpointMismatchError, older).startswith(f"topic {topics.name['a']}: partition ")
+    older = partial(append, spark, topics, 4, {"a": "9", "b": "123"})
+    assert refused(CheckpointMismatchError, older).startswith(f"topic {topics.name['a']}: partition ")
     assert [all_values(topics, each) for each in "ab"] == [[*"12345678"], []]
 
 

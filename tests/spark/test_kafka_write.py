@@ -194,6 +194,7 @@ def test_a_row_larger_than_the_topic_takes_is_named_before_it_is_sent(spark, fli
     save(route(flights.withColumn("value", value), almost), almost)
 
 
+@pytest.mark.full
 def test_secrets_are_shown_nowhere(spark, flights, options):
     """The broker rejects the login, because it has no logins configured."""
     login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="hunter2";'

@@ -130,6 +130,7 @@ def test_copy_fails_at_a_header_that_it_would_change(copy, topics):
     assert [row["value"] for _, row in rows_in(topics[1])] == [b"a", b"b"]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_copy_fails_at_a_timestamp_that_it_would_change(copy, topics):

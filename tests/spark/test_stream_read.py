@@ -105,6 +105,7 @@ def test_records_during_a_failed_first_batch_are_read(spark, path, tmp_path, log
     assert query.values() == [*"cde"]
 
 
+@pytest.mark.full
 def test_query_resumes_its_first_batch_after_an_expansion(spark, path, tmp_path, log):
     append_foreign(log, 0, *"abc")
     query = Stream(spark, tmp_path / "query", path=path, startingOffsets='{"flights": {"0": 1, "1": 0}}')
@@ -156,6 +157,7 @@ def test_planned_batch_keeps_its_range(stream, log):
     assert stream.values() == [*"abcdefg"]
 
 
+@pytest.mark.full
 def test_options_that_a_stream_does_not_take(spark, path, log, tmp_path):
     def refused(**options):
         query = Stream(spark, tmp_path / "refused", path=path, **options)
