@@ -12,6 +12,7 @@ from spark_cas import open_log
 from spark_cas.core.plan import input_entry
 from tests.long import full
 from tests.programs.loading import all_records
+from tests.spark.short_runs import conf_folder
 
 pytestmark = pytest.mark.spark
 
@@ -137,6 +138,7 @@ def test_complete_load_prints_no_traceback(tmp_path, name, line, header):
     ran = subprocess.run(
         [sys.executable, "-m", "spark_cas.cli", *command],
         cwd=Path(__file__).parents[2],
+        env=os.environ | {"SPARK_CONF_DIR": conf_folder(tmp_path / "conf")},
         check=False,
         capture_output=True,
         text=True,

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from spark_cas import __version__
 from tests.long import full
+from tests.spark.short_runs import conf_folder
 
 TREE = Path(__file__).parents[2]
 NAME = f"spark_cas-{__version__}"
@@ -43,9 +44,9 @@ def installed(built, tmp_path_factory):
     return folder
 
 
-def run(installed, folder, *command):
+def run(installed, folder, *command, **variables):
     """Run Python in another folder, with the installed package before the source tree."""
-    environment = os.environ | {"PYTHONPATH": str(installed)}
+    environment = os.environ | {"PYTHONPATH": str(installed)} | variables
     done = subprocess.run(
         [sys.executable, *command],
         cwd=folder,
@@ -160,6 +161,7 @@ def test_platform_keeps_its_own_packages(built, tmp_path, platform, python):
 def test_installed_package_loads_a_file(installed, tmp_path):
     (tmp_path / "a.csv").write_text("id,n\n1,one\n2,two\n")
     rows = ("--key", "id", "--value", "n", "--partitions", "1", "--job", "load-1")
-    said = run(installed, tmp_path, "-m", "spark_cas.cli", "load", "--input", "a.csv", "--log", "log", *rows)
+    command = ("-m", "spark_cas.cli", "load", "--input", "a.csv", "--log", "log", *rows)
+    said = run(installed, tmp_path, *command, SPARK_CONF_DIR=conf_folder(tmp_path / "conf"))
     report = json.loads(said.splitlines()[-1])
     assert (report["status"], report["rows"]) == ("complete", 2)
