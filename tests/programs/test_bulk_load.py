@@ -20,6 +20,7 @@ from spark_cas import open_log
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.options.parse import parse_write
 from spark_cas.programs.bulk_load import is_recorded
+from tests.long import full
 from tests.programs.loading import all_records
 
 pytestmark = pytest.mark.spark
@@ -246,7 +247,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("row", HOSTILE)
+@pytest.mark.parametrize("row", ["lines", "traceback", *full("token", "error")])
 def test_a_code_in_a_row_of_the_input_does_not_decide_the_exit_code(load, tmp_path, row):
     value = HOSTILE[row].replace('"', '""')
     file = tmp_path / "flights.csv"
@@ -302,8 +303,12 @@ def test_without_a_job_name_a_warning_and_a_second_load(load, parquet):
     [
         (("--key", "tial"), 2, "tial"),
         (("--key", "tail +"), 2, "PARSE_SYNTAX_ERROR"),
-        (("--order-by", "number DSC", "--partitions", "4"), 2, "PARSE_SYNTAX_ERROR"),
-        (("--order-by", "number, tail", "--partitions", "4"), 2, "PARSE_SYNTAX_ERROR"),
+        pytest.param(
+            ("--order-by", "number DSC", "--partitions", "4"), 2, "PARSE_SYNTAX_ERROR", marks=pytest.mark.full
+        ),
+        pytest.param(
+            ("--order-by", "number, tail", "--partitions", "4"), 2, "PARSE_SYNTAX_ERROR", marks=pytest.mark.full
+        ),
         (("--key", "number", "--partitions", "4"), 2, "bigint"),
         (("--log-option", "jbo=x"), 2, "Did you mean job?"),
         (("--expected-offsets", "latest"), 2, "expected offsets must be"),
@@ -352,6 +357,7 @@ def programs(tmp_path):
         process.communicate()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(2 * PATIENCE)
 def test_spark_submit_shows_progress_and_the_sentence_also_without_settings_for_its_log(programs, path, tmp_path):
     (tmp_path / "a.csv").write_bytes(BROKEN["a.csv"])

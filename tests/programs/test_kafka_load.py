@@ -72,6 +72,7 @@ def shown(*argv):
     ]
 
 
+@pytest.mark.full
 def test_a_load_as_a_whole_and_the_same_again(load, rows):
     command = ("--job", "whole", "--partitions", "3", "--atomic", "load")
     code, report, _ = load(*command)
@@ -180,6 +181,7 @@ def test_a_load_is_told_of_keys_that_are_elsewhere(load, broker, topic):
     assert (code, "partitioner=crc32" in told) == (0, True)
 
 
+@pytest.mark.full
 def test_log_that_is_away_is_tried_until_one_deadline(load, monkeypatch):
     """Port 1 of this machine is closed."""
     read_twice: list[str] = []

@@ -11,6 +11,7 @@ import pytest
 from openlineage.client.event_v2 import RunState
 
 from spark_cas.options.lineage import Lineage, dataset_of, send_run
+from tests.long import full
 from tests.support.lineage import lineage_receiver
 
 TO_LOG = ("--value", "value", "--partitions", "1", "--job", "load-1")
@@ -59,7 +60,7 @@ def test_failed_load_sends_fail_with_its_code_alone(load, receiver, tmp_path):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("is_up", [True, False], ids=["error", "no server"])
+@pytest.mark.parametrize("is_up", [True, *full(False)], ids=["error", "no server"])
 def test_lineage_server_that_fails_does_not_fail_a_load(load, receiver, file, monkeypatch, is_up):
     receiver.status = 400
     if not is_up:

@@ -2,9 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,6 @@ from spark_cas import open_log
 from spark_cas.core.plan import input_entry
 from tests.long import full
 from tests.programs.loading import all_records
-from tests.spark.short_runs import conf_folder
 
 pytestmark = pytest.mark.spark
 
@@ -121,30 +117,6 @@ def test_json_without_documents_is_rejected(load, tmp_path, content, options):
     file.write_text(content)
     code, report, _ = load("--input", str(file), "--value-json", "--job", "load-1", "--partitions", "1", *options)
     assert (code, report["rows"]) == (2, 0)
-
-
-@pytest.mark.parametrize(
-    ("name", "line", "header"),
-    [
-        ("a.csv", "1{0},one\n", '"id",n\n'),
-        pytest.param("a.json", '{{"id": 1{0}, "n": "one"}}\n', "", marks=pytest.mark.full),
-    ],
-)
-def test_complete_load_prints_no_traceback(tmp_path, name, line, header):
-    """The file has so many rows that a worker still sends some after Spark has read the first one."""
-    file = tmp_path / name
-    file.write_text(header + "".join(line.format(number) for number in range(200_000)))
-    command = ("load", "--input", str(file), *ROWS[2:], "--log", str(tmp_path / "log"))
-    ran = subprocess.run(
-        [sys.executable, "-m", "spark_cas.cli", *command],
-        cwd=Path(__file__).parents[2],
-        env=os.environ | {"SPARK_CONF_DIR": conf_folder(tmp_path / "conf")},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
-    assert (ran.returncode, ran.stderr.count("Traceback")) == (0, 0), ran.stderr
 
 
 def test_input_without_rows_completes_the_job_if_it_is_allowed(load, tmp_path):

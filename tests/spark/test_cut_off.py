@@ -151,6 +151,7 @@ def test_cancelled_load_of_routed_rows_is_not_complete_and_resumes(spark, path):
     assert rows_of(path) == [f"{at:0{VALUE_BYTES}}" for at in range(rows)]
 
 
+@pytest.mark.full
 def test_cancelled_micro_batch_is_appended_once_when_the_query_is_started_again(spark, path, tmp_path):
     release, numbers = tmp_path / "release", str(tmp_path / "numbers")
     spark.range(0, ROWS, 1, 1).write.parquet(numbers)

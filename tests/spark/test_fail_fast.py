@@ -164,7 +164,7 @@ WRONG: dict[str, tuple[type[ConditionalLogError], dict[str, Any], list[str]]] = 
 }
 
 
-@pytest.mark.parametrize("name", ["conflict", "record too large", *full("not routed", "claim")])
+@pytest.mark.parametrize("name", ["record too large", *full("conflict", "not routed", "claim")])
 def test_each_definite_error_stops_the_other_task(spark, path, tmp_path, name):
     kind, options, columns = WRONG[name]
     with open_log(path) as log:
@@ -177,6 +177,7 @@ def test_each_definite_error_stops_the_other_task(spark, path, tmp_path, name):
     assert not list(Path(path, "_log", "cancelled").glob("*")), "the driver removes the cancellation"
 
 
+@pytest.mark.full
 def test_nothing_of_an_atomic_load_is_visible(spark, path, tmp_path):
     with open_log(path) as log:
         log.create(2)
@@ -202,7 +203,7 @@ def test_a_write_without_a_job_stops_as_well(spark, path, tmp_path):
         assert len(values_in(log, 1)) < SLOW_CHUNKS * CHUNK, "the other task completed"
 
 
-@pytest.mark.parametrize("address", ["embedded", *full("kafka", also=pytest.mark.kafka)], indirect=True)
+@pytest.mark.full
 def test_on_connect_changed_input_of_one_task_stops_the_other(connect, address, tmp_path):
     """Keep this test last: during a Connect session, column functions belong to Connect."""
     require_changed_input_stops_the_other(connect, address, tmp_path)

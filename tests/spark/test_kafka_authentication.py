@@ -37,7 +37,8 @@ def assert_hidden(text: str) -> None:
     assert not [secret for secret in SECRETS if secret in text]
 
 
-@pytest.mark.parametrize("way", ALL)
+@pytest.mark.full
+@pytest.mark.parametrize("way", WAYS)
 def test_bulk_load_leaves_no_secret_in_the_event_log(authenticating, way, tmp_path):
     """With references to the secrets, as documented. The event log contains the command with its options."""
     topic = create_topic(authenticating.open, 2)

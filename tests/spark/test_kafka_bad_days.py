@@ -75,7 +75,8 @@ def test_write_resumes_with_the_broker(spark, own_broker, after):
     assert failed_tasks(spark.sparkContext, f"write-{after}") == []
 
 
-@pytest.mark.parametrize("after", [*full(WITHIN_SECONDS[0]), *WITHIN_SECONDS[1:]])
+@pytest.mark.full
+@pytest.mark.parametrize("after", WITHIN_SECONDS)
 def test_bootstrap_resumes_with_the_broker(spark, own_broker, after):
     values = [f"{number:01000}" for number in range(50_000)]
     _, options = new_topic(own_broker, *values)

@@ -112,6 +112,7 @@ def test_new_partitions_new_topics_and_recreated_topics_are_detected(spark, brok
     assert stream.values() == ["a", "b", "c"]
 
 
+@pytest.mark.full
 def test_a_stream_continues_with_fewer_topics_if_that_is_allowed(spark, broker, tmp_path):
     kept, dropped = (create_topic(broker.bootstrap) for _ in range(2))
     options = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest"}

@@ -207,6 +207,7 @@ def test_conflict_in_one_topic_does_not_stop_the_other(spark, topics):
     assert topics.all_values("a") == sorted([*[-1] * used, *range(0, ROWS, 2)])
 
 
+@pytest.mark.full
 def test_conflict_in_each_topic_is_in_one_error(spark, topics):
     options, name = topics.options, topics.name
     blocked = with_foreign_records(route(topics.frame(spark, topics="ab"), options), topics, "a", "b")
@@ -488,7 +489,8 @@ def test_task_with_rows_of_several_topics_completes_no_topic(spark, topics):
     assert {topic: topics.values(topic) for topic in "ab"} == expected_values()
 
 
-@pytest.mark.parametrize("other", ["c", *full(None)])
+@pytest.mark.full
+@pytest.mark.parametrize("other", ["c", None])
 def test_topic_that_appears_after_route_is_rejected(spark, topics, other):
     new = sf.udf(lambda value, topic: other if value == "17" and TaskContext.get() else topic, "string")
     options = topics.options
@@ -509,6 +511,7 @@ def test_task_with_rows_of_a_topic_that_is_new_completes_no_topic(spark, topics)
             assert log.completion("load-1") is None
 
 
+@pytest.mark.full
 def test_routed_frame_can_be_routed_again(spark, topics):
     df, options = topics.frame(spark, topics="ab"), topics.options
     save(route(route(df, options), options), options)

@@ -253,7 +253,7 @@ def test_the_columns_for_from_avro_and_to_avro(spark, double):
 
 # The fixture connect stays until the end of the module.
 @pytest.mark.kafka
-@pytest.mark.parametrize("session", [*full("spark"), "connect"])
+@pytest.mark.parametrize("session", ["spark", *full("connect")])
 def test_rows_cross_a_broker(request, broker, double, session):
     spark = request.getfixturevalue(session)
     topic = create_topic(broker.bootstrap, 2)

@@ -68,6 +68,7 @@ if "pyspark.sql.worker.lookup_data_sources" in sys.orig_argv:
 """
 
 
+@pytest.mark.full
 def test_worker_that_ends_during_source_lookup_does_not_fail_the_log(tmp_path):
     """Spark 4.2 searches for data sources only once, and continues without those that it did not find."""
     marker = tmp_path / "ended"

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 
 import pytest
 from pyspark.errors import PySparkException
@@ -80,6 +81,7 @@ def test_few_records_wait_for_more_up_to_the_delay(stream, log):
         append_foreign(log, 0, *"ab")
         while json.loads(query.lastProgress["sources"][0]["latestOffset"])["flights"]["offsets"]["0"] < 2:
             assert query.isActive
+            time.sleep(0.1)
         assert stream.values() == []
         append_foreign(log, 1, *"c")
         query.processAllAvailable()
@@ -122,7 +124,7 @@ def test_query_resumes_its_first_batch_after_an_expansion(spark, path, tmp_path,
 def test_records_removed_by_retention(stream, log):
     for values in ("ab", "cd", "ef"):
         append_foreign(log, 0, *values)
-    stream.run(maxOffsetsPerTrigger=1)
+    stream.run()
     assert stream.values() == [*"abcdef"]
     for values in ("gh", "ij", "kl"):
         append_foreign(log, 0, *values)
