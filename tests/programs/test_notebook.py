@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.spark.short_runs import ARGUMENTS
+from tests.spark.short_runs import conf_folder
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(320)]
 
@@ -53,9 +53,7 @@ def ran(tmp_path, monkeypatch):
     """A function that runs a notebook and returns its code cells, and the value of an expression at its end."""
     environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment |= {"TMPDIR": str(tmp_path), "SPARK_LOCAL_DIRS": str(tmp_path)}
-    environment["PYSPARK_SUBMIT_ARGS"] = " ".join(
-        ("--master local[2] --conf spark.log.level=OFF", *ARGUMENTS, "pyspark-shell")
-    )
+    environment["SPARK_CONF_DIR"] = conf_folder(tmp_path / "conf")
     for name, value in environment.items():
         monkeypatch.setitem(os.environ, name, value)
 
