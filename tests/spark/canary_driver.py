@@ -28,7 +28,9 @@ def attempt(call):
 def main(options, failing, events):
     builder = SparkSession.builder.master("local[2]")
     events_log = {"enabled": "true", "dir": f"file:{events}", "compress": "false"}
-    builder = builder.config(map={f"spark.eventLog.{name}": value for name, value in events_log.items()} | SETTINGS)
+    builder = builder.config(
+        map={**{f"spark.eventLog.{name}": value for name, value in events_log.items()}, **SETTINGS}
+    )
     spark = builder.config("spark.sql.warehouse.dir", f"{events}/../warehouse").getOrCreate()
     address = {name: value for name, value in options.items() if name not in ("job", "partitions")}
     frame = spark.range(20).selectExpr("string(id) AS key", "string(id) AS value")

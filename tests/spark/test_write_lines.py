@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -232,7 +233,7 @@ def test_retries_are_logged_and_counted(ran):
 
 
 def test_each_write_of_spark_and_each_micro_batch_is_one_run(ran):
-    runs: dict[str, list[RunEvent]] = {}
+    runs: dict[str, list[Any]] = {}
     for event in ran.events:
         runs.setdefault(event.run.runId, []).append(event)
     assert all(first.eventType == RunState.START for first, _ in runs.values())
