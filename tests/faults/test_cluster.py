@@ -121,6 +121,7 @@ def test_worker_that_wakes_after_its_copy_shows_nothing(
     require_complete(log, "load", routed(ROWS))
 
 
+@pytest.mark.full
 def test_executors_that_outlive_their_driver_do_not_harm_the_job_that_is_run_again(
     driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):

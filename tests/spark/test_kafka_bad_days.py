@@ -62,7 +62,8 @@ def values_of(broker, topic):
         return list(values_in(log, 0))
 
 
-@pytest.mark.parametrize("after", [*full(WITHIN_SECONDS[0]), *WITHIN_SECONDS[1:]])
+@pytest.mark.full
+@pytest.mark.parametrize("after", WITHIN_SECONDS)
 def test_write_resumes_with_the_broker(spark, own_broker, after):
     topic, options = new_topic(own_broker)
     options |= {**TRANSACTION, "job": "write"}

@@ -32,6 +32,7 @@ def await_values(stream, query, expected):
         query.processAllAvailable()
 
 
+@pytest.mark.full
 def test_an_open_transaction_holds_up_its_partition_alone(spark, broker, tmp_path):
     topic = create_topic(broker.bootstrap, 2)
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}

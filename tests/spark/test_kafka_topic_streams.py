@@ -180,6 +180,7 @@ def test_replay_without_rows_of_a_topic_is_rejected_if_an_option_names_the_topic
     assert [all_values(topics, each) for each in "ab"] == [[*"12"], [*"34"]]
 
 
+@pytest.mark.full
 def test_conflict_in_one_topic_does_not_stop_the_other_and_the_replay_completes_the_batch(spark, topics):
     name = topics.name["a"]
     first = {"expectedOffsets": json.dumps({name: {"0": 0, "1": 0}})}

@@ -334,6 +334,7 @@ def has_rows(url, partition):
         return log.bounds(partition).end_offset > 0
 
 
+@pytest.mark.full
 def test_failed_task_resumes_in_its_topic(spark, topics):
     """The first attempt of each task with more than five rows fails after it has appended a chunk."""
     df = topics.frame(spark, topics="ab")
@@ -502,6 +503,7 @@ def test_topic_that_appears_after_route_is_rejected(spark, topics, other):
         assert log.completion(options["job"]) is None
 
 
+@pytest.mark.full
 def test_task_with_rows_of_a_topic_that_is_new_completes_no_topic(spark, topics):
     options = topics.options
     changed = route(topics.frame(spark, topics="ab"), options).withColumn("topic", sf.lit(topics.name["c"]))

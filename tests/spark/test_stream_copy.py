@@ -121,6 +121,7 @@ def check_unreadable(address, code, shown, result):
     assert f"error: [UNREADABLE_RECORD] {error.message}\n" in shown
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_copy_fails_at_a_header_that_it_would_change(copy, topics):
@@ -130,7 +131,6 @@ def test_copy_fails_at_a_header_that_it_would_change(copy, topics):
     assert [row["value"] for _, row in rows_in(topics[1])] == [b"a", b"b"]
 
 
-@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_copy_fails_at_a_timestamp_that_it_would_change(copy, topics):

@@ -74,6 +74,7 @@ def test_a_limit_below_the_number_of_partitions_starves_none(stream, log):
     assert [(each["0"], each["1"]) for each in ends] == [(1, 0), (1, 1), (2, 1), (2, 2), (3, 2), (4, 2)]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not HAS_READ_LIMITS, reason="Spark reports no latest offset before 4.2; see test_versions.py")
 def test_few_records_wait_for_more_up_to_the_delay(stream, log):
     with stream.running(minOffsetsPerTrigger=3, maxTriggerDelay="1h") as query:
