@@ -88,7 +88,9 @@ def test_a_load_and_the_same_load_again(load, parquet, tmp_path):
     assert load.sessions == 1
 
 
-@pytest.mark.parametrize("options", [(), ("--log-option", "idempotence=off")], ids=["exactly once", "at least once"])
+@pytest.mark.parametrize(
+    "options", [(), *full(("--log-option", "idempotence=off"))], ids=["exactly once", "at least once"]
+)
 def test_report_is_a_page_if_its_name_ends_in_html(load, parquet, tmp_path, options):
     page = tmp_path / "load.html"
     assert load("--input", parquet, *BY_TAIL, *options, "--report", str(page))[0] == 0
@@ -195,7 +197,7 @@ def test_csv_is_that_of_rfc_4180(load, tmp_path):
     assert {row["value"] for _, row in records} == {b'1say "hi", ok', b"2two\r\nlines, one value", b"3c:\\dir\\"}
 
 
-@pytest.mark.parametrize("schema", [(), ("--schema", "number INT, tail STRING")])
+@pytest.mark.parametrize("schema", [(), *full(("--schema", "number INT, tail STRING"))])
 def test_columns_of_csv_in_another_order_are_not_loaded_into_the_wrong_ones(load, tmp_path, schema):
     (tmp_path / "a.csv").write_text("number,tail\n1,N1\n")
     (tmp_path / "b.csv").write_text("tail,number\n2,3\n")

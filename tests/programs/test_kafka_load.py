@@ -13,6 +13,7 @@ from spark_cas import open_log
 from spark_cas.programs import bulk_load
 from spark_cas.programs.bulk_load import main
 from tests.kafka import clients
+from tests.long import full
 from tests.support.programs import run_cli
 from tests.support.writing import records_in
 
@@ -248,7 +249,7 @@ def test_bad_rows_in_a_topic(load, rows, letters):
     assert sum(map(len, rows())) == 97
 
 
-@pytest.mark.parametrize("problem", ["absent", "compacted", "same", "too large"])
+@pytest.mark.parametrize("problem", ["absent", "compacted", *full("same", "too large")])
 def test_topic_that_does_not_take_bad_rows_fails_the_load(load, letters, broker, topic, problem):
     value = "IF(number = 5, repeat('9', 5000), string(number))"
     command = ["--job", "load-1", "--value", value, "--log-option", "kafka.max.request.size=4000"]
@@ -267,6 +268,7 @@ def test_topic_that_does_not_take_bad_rows_fails_the_load(load, letters, broker,
     assert address in report["message"]
 
 
+@pytest.mark.full
 def test_bad_rows_go_to_another_cluster_without_the_settings_of_the_load(load, letters, own_broker, broker, topic):
     admin = clients.admin_of(own_broker.bootstrap)
     admin.create_topics([NewTopic(topic, 1)])[topic].result(clients.SECONDS)
