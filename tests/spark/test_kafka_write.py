@@ -133,6 +133,7 @@ def test_without_the_check_it_is_an_ordinary_sink(spark, flights, options, tmp_p
     assert "checkExpectedOffsets" in refused(OptionError, lambda: save(route(flights, options), claims))
 
 
+@pytest.mark.full
 def test_missing_topic_is_reported(spark, flights, options):
     known = {name: value for name, value in options.items() if name != "partitions"}
     with pytest.raises(LogNotFoundError, match="give route the options"):
@@ -161,6 +162,7 @@ def test_a_topic_column_is_passed_over_and_does_not_replace_the_option(spark, fl
     assert "set option topic" in refused(NotRoutedError, lambda: save(read, nowhere, routed=True))
 
 
+@pytest.mark.full
 def test_the_address_of_a_topic_is_a_path(spark, flights, options):
     save(route(flights, options), options)
     url = url_of(options)
@@ -169,6 +171,7 @@ def test_the_address_of_a_topic_is_a_path(spark, flights, options):
     assert spark.read.format("conditional-log").load(url).count() == 200
 
 
+@pytest.mark.full
 def test_writing_in_sql(spark, flights, options):
     route(flights, options).createOrReplaceTempView("routed")
     spark.sql("CREATE TABLE k (key STRING, value STRING, partition INT) USING `conditional-log`")

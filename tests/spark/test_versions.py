@@ -42,6 +42,7 @@ def load(rows, path, **more):
     route(rows, options).write.format(FORMAT).mode("append").options(**options).save()
 
 
+@pytest.mark.full
 def test_load_is_written_once_and_read_back(spark, path):
     rows = rows_of(spark).withColumn("timestamp", sf.timestamp_millis(sf.lit(1_700_000_000_123)))
     rows = rows.withColumn("headers", sf.expr("array(named_struct('key', 'h', 'value', X'00FF'))"))
@@ -59,7 +60,7 @@ def test_load_is_written_once_and_read_back(spark, path):
     assert progress.where("complete AND committed_at > current_timestamp() - INTERVAL 1 HOUR").count() == 2
 
 
-@pytest.mark.parametrize("in_python", [False, True])
+@pytest.mark.parametrize("in_python", [False, *full(True)])
 def test_keys_are_assigned_as_by_other_clients(spark, path, monkeypatch, in_python):
     if in_python:
         monkeypatch.setattr(JvmHash, "of", lambda _: None)
@@ -122,6 +123,7 @@ def test_verification_has_one_set_of_records(spark, path, monkeypatch, some):
     assert [each.kind for each in found.differences] == ["missing"]
 
 
+@pytest.mark.full
 def test_results_of_append_if_unchanged_do_not_change(spark, path):
     """On 4.0 each query plans its own end offsets."""
     load(rows_of(spark), path, partitions=1)
