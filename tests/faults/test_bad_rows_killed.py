@@ -9,7 +9,7 @@ from tests.faults.failpoints import Failpoints, Point
 from tests.faults.rig import Driver
 from tests.support.writing import values_in
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(400)]
 
 
 @pytest.mark.parametrize(
@@ -19,11 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
             Point("before", r"^_log/jobs/load\.bad-rows/complete\.json$", "wait"), id="bad rows not complete"
         ),
         pytest.param(Point("before", r"^_log/jobs/load/plan\.json$", "wait"), id="load not planned"),
-        pytest.param(
-            Point("before", r"^_log/jobs/load/complete\.json$", "wait"),
-            id="load not complete",
-            marks=pytest.mark.full,
-        ),
+        pytest.param(Point("before", r"^_log/jobs/load/complete\.json$", "wait"), id="load not complete"),
     ],
 )
 def test_each_bad_row_is_appended_once(

@@ -55,6 +55,7 @@ def test_other_rows_on_resume_are_refused(
     require_complete(log, "load", routed(ROWS, 1))
 
 
+@pytest.mark.full
 def test_the_same_rows_in_another_order_on_resume_are_refused(interrupted: str, driver: Driver, log: Path):
     before = files_of(log)
 

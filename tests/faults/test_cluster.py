@@ -121,6 +121,7 @@ def test_worker_that_wakes_after_its_copy_shows_nothing(
     require_complete(log, "load", routed(ROWS))
 
 
+@pytest.mark.full
 def test_executors_that_outlive_their_driver_do_not_harm_the_job_that_is_run_again(
     driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):
@@ -140,7 +141,8 @@ def test_executors_that_outlive_their_driver_do_not_harm_the_job_that_is_run_aga
     require_complete(log, "load", routed(ROWS))
 
 
-@pytest.mark.parametrize("on_the_workers", [*full("nothing"), "another log"])
+@pytest.mark.full
+@pytest.mark.parametrize("on_the_workers", ["nothing", "another log"])
 def test_a_local_path_that_workers_do_not_share_is_refused(
     on_the_workers: str, cluster: Cluster, driver: Driver, failpoints: Failpoints, tmp_path: Path
 ):

@@ -44,6 +44,7 @@ def test_the_same_command_ends_with_each_row_once_after_its_driver_was_killed(
     assert before.items() <= files_of(log).items()
 
 
+@pytest.mark.full
 def test_another_load_does_not_wait_for_a_driver_that_was_killed(
     driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):
@@ -68,6 +69,7 @@ def test_another_load_does_not_wait_for_a_driver_that_was_killed(
 GROUP = r"^_log/groups/"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("point", "visible"),
     [
@@ -75,10 +77,9 @@ GROUP = r"^_log/groups/"
             Point("staged", chunk(0, 2 * CHUNK), "wait"),
             False,
             id="in the middle of the chunks",
-            marks=pytest.mark.full,
         ),
         pytest.param(Point("staged", GROUP, "wait"), False, id="before it is decided"),
-        pytest.param(Point("linked", GROUP, "wait"), True, id="when it is decided", marks=pytest.mark.full),
+        pytest.param(Point("linked", GROUP, "wait"), True, id="when it is decided"),
     ],
 )
 def test_atomic_load_of_a_killed_driver_is_visible_completely_or_not(
@@ -112,6 +113,7 @@ def test_another_load_aborts_the_open_load_of_a_killed_driver(
 
     driver.kill()
 
+    require(log, {partition: [] for partition in routed(rows["dead"])}, completed=[])
     failpoints.arm()
     assert driver.write(sources["next"], log, job="next", atomic="load", lockWaitTimeout="0s")["error"] is None
     refused = driver.write(sources["dead"], log, job="dead", atomic="load")

@@ -67,6 +67,7 @@ def test_a_load_as_a_whole_whose_task_is_killed_at_every_attempt_leaves_nothing(
     require_rows(log, routed(ROWS))
 
 
+@pytest.mark.full
 def test_a_task_killed_at_every_attempt_leaves_a_prefix_that_the_next_run_resumes(
     driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):

@@ -7,10 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
+from jobs.demo_steps import write_flights
 from spark_cas import open_log
+from tests.long import full
 
+OF_YEAR = r"2013-12-28T\d\d:00:00Z │ EWR +│ DEN", "4,039"
+OF_MONTH = r"2013-01-31T22:00:00Z │ EWR +│ PDX", "3,144"
+"""The newest flight of an aircraft, and the number of the others, in the flights of the year and of January."""
 PATIENCE = 300
 """Seconds that a program may take on a busy machine."""
 
@@ -41,33 +48,44 @@ def run(folder, *arguments):
     return done.stdout
 
 
-def require_state(said, picture):
+def write_month(folder):
+    """Write the flights of January as the demonstration writes those of the year. It reads existing files."""
+    for file in write_flights(folder).iterdir():
+        flights = pq.read_table(file)
+        pq.write_table(flights.filter(pc.equal(flights["month"], 1)), file)
+
+
+def require_state(said, picture, flight, others):
     """Check that the table shows the newest flight of an aircraft, and that the picture is a PNG file."""
-    assert re.search(r"N14228 +│ 2013-12-28T\d\d:00:00Z │ EWR +│ DEN ", said)
-    assert "These and 4,039 more are the state" in said
+    assert re.search(rf"N14228 +│ {flight} ", said)
+    assert f"These and {others} more are the state" in said
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.full
 def test_the_demonstration(tmp_path):
     said = run(tmp_path, ROOT / "jobs" / "demo.py")
     _, load, again, stale, state = re.split(r"^\d\. ", said, flags=re.MULTILINE)
     assert "336,776 rows in " in load
     assert "0 rows appended in " in again
     assert "rejected: [CONFLICT] " in stale
-    require_state(state, tmp_path / "demo" / "departures.png")
+    require_state(state, tmp_path / "demo" / "departures.png", *OF_YEAR)
     with open_log(str(tmp_path / "demo" / "flights")) as log:
         assert sum(log.bounds(partition).end_offset for partition in range(4)) == 336_776
 
 
 @pytest.mark.kafka
-def test_the_demonstration_on_kafka(tmp_path):
+@pytest.mark.parametrize("is_whole", [False, *full(True)], ids=["month", "year"])
+def test_the_demonstration_on_kafka(tmp_path, is_whole):
+    if not is_whole:
+        write_month(tmp_path)
     said = run(tmp_path, ROOT / "jobs" / "demo_kafka.py")
     _, load, again, foreign, state, stream = re.split(r"^\d\. ", said, flags=re.MULTILINE)
-    assert "336,776 rows in " in load
+    assert f"{'336,776' if is_whole else '27,004'} rows in " in load
     assert "0 rows appended in " in again
     assert "rejected: [CONFLICT] " in foreign
     assert "The load appended nothing" in foreign
-    require_state(state, tmp_path / "demo-kafka" / "departures.png")
+    require_state(state, tmp_path / "demo-kafka" / "departures.png", *(OF_YEAR if is_whole else OF_MONTH))
     assert re.search(r"2013-01-01 +│ +255 │ +236 │ +218 ", stream)
     assert "When it was started again, the query appended nothing" in stream
 

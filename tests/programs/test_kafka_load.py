@@ -13,6 +13,7 @@ from spark_cas import open_log
 from spark_cas.programs import bulk_load
 from spark_cas.programs.bulk_load import main
 from tests.kafka import clients
+from tests.long import full
 from tests.support.programs import run_cli
 from tests.support.writing import records_in
 
@@ -72,6 +73,7 @@ def shown(*argv):
     ]
 
 
+@pytest.mark.full
 def test_a_load_as_a_whole_and_the_same_again(load, rows):
     command = ("--job", "whole", "--partitions", "3", "--atomic", "load")
     code, report, _ = load(*command)
@@ -180,6 +182,7 @@ def test_a_load_is_told_of_keys_that_are_elsewhere(load, broker, topic):
     assert (code, "partitioner=crc32" in told) == (0, True)
 
 
+@pytest.mark.full
 def test_log_that_is_away_is_tried_until_one_deadline(load, monkeypatch):
     """Port 1 of this machine is closed."""
     read_twice: list[str] = []
@@ -246,7 +249,7 @@ def test_bad_rows_in_a_topic(load, rows, letters):
     assert sum(map(len, rows())) == 97
 
 
-@pytest.mark.parametrize("problem", ["absent", "compacted", "same", "too large"])
+@pytest.mark.parametrize("problem", ["absent", "compacted", *full("same", "too large")])
 def test_topic_that_does_not_take_bad_rows_fails_the_load(load, letters, broker, topic, problem):
     value = "IF(number = 5, repeat('9', 5000), string(number))"
     command = ["--job", "load-1", "--value", value, "--log-option", "kafka.max.request.size=4000"]
@@ -265,6 +268,7 @@ def test_topic_that_does_not_take_bad_rows_fails_the_load(load, letters, broker,
     assert address in report["message"]
 
 
+@pytest.mark.full
 def test_bad_rows_go_to_another_cluster_without_the_settings_of_the_load(load, letters, own_broker, broker, topic):
     admin = clients.admin_of(own_broker.bootstrap)
     admin.create_topics([NewTopic(topic, 1)])[topic].result(clients.SECONDS)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 COUNT = int(os.environ.get("LOAD_FILES", "0"))
 FILES_PER_LOAD = 3.5
 """On average."""
-LOADS = max(1, int((COUNT or 200) / FILES_PER_LOAD / len(FILES)))
+LOADS = max(1, int((COUNT or 140) / FILES_PER_LOAD / len(FILES)))
 # A load takes a second, so a smaller example is searched only by hand.
 PHASES = [Phase.generate, Phase.shrink] if COUNT else [Phase.generate]
 NAMES = st.sampled_from(["a", "a b", "a%20b", "[1]", "{x}", "\u00fc", "a+b", "#?&"])

@@ -10,6 +10,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.spark.short_runs import conf_folder
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(320)]
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +53,7 @@ def ran(tmp_path, monkeypatch):
     """A function that runs a notebook and returns its code cells, and the value of an expression at its end."""
     environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment |= {"TMPDIR": str(tmp_path), "SPARK_LOCAL_DIRS": str(tmp_path)}
+    environment["SPARK_CONF_DIR"] = conf_folder(tmp_path / "conf")
     for name, value in environment.items():
         monkeypatch.setitem(os.environ, name, value)
 
@@ -112,13 +115,13 @@ def test_killed_bulk_load_resumes_without_doubled_rows(ran):
     code, (seen, report, exit_code, rows, keys, [series]) = ran("notebooks/bulk-load.ipynb", values)
     assert has_picture(code[-1])
     assert exit_code == 0
-    assert report["rows"] == rows == keys == 40_000
-    assert 0 < report["appended_rows"] < 40_000 - 10_000, "the first run appended a quarter or more"
+    assert report["rows"] == rows == keys == 20_000
+    assert 0 < report["appended_rows"] < 20_000 - 5_000, "the first run appended a quarter or more"
     assert "killed by signal 9" in "".join(map(printed, code))
     assert {"rows in the log", "rows stored twice", "SIGKILL", "same command again"} <= series.keys()
     in_log = series["rows in the log"]
     assert in_log == [rows for _, rows in seen] == sorted(in_log)
-    assert (in_log[0], in_log[-1]) == (0, 40_000)
+    assert (in_log[0], in_log[-1]) == (0, 20_000)
     assert set(series["rows stored twice"]) == {0}
 
 
@@ -151,10 +154,10 @@ def test_stream_falls_behind_restarts_and_catches_up(ran):
 def test_reader_sees_all_rows_of_an_atomic_load_or_none(ran):
     code, [parts, atomic] = ran("notebooks/atomic-loads.ipynb", "drawn(figure)")
     assert has_picture(code[-1])
-    assert set(atomic["load"]) == {0, 20_000}
+    assert set(atomic["load"]) == {0, 10_000}
     assert set(atomic["load that fails"]) == {0}
-    assert parts["load"][-1] == 20_000
-    assert 0 < parts["load that fails"][-1] < 20_000, "the rows before the failure stay"
+    assert parts["load"][-1] == 10_000
+    assert 0 < parts["load that fails"][-1] < 10_000, "the rows before the failure stay"
 
 
 def test_the_key_value_store_tells_its_story(ran):

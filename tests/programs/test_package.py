@@ -15,9 +15,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from spark_cas import __version__
+from tests.long import full
+from tests.spark.short_runs import conf_folder
 
 TREE = Path(__file__).parents[2]
+ROWS = 200_000
 NAME = f"spark_cas-{__version__}"
+ONE_PLATFORM = "databricks-17.3"
+"""The platform whose packages are the oldest."""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """The versions of Python that pyspark 4.2 names, from the oldest that the package accepts."""
 
@@ -40,10 +45,10 @@ def installed(built, tmp_path_factory):
     return folder
 
 
-def run(installed, folder, *command):
-    """Run Python in another folder, with the installed package before the source tree."""
-    environment = os.environ | {"PYTHONPATH": str(installed)}
-    done = subprocess.run(
+def run(installed, folder, *command, **variables):
+    """Run Python in another folder, with the installed package before the source tree, and return the result."""
+    environment = os.environ | {"PYTHONPATH": str(installed)} | variables
+    return subprocess.run(
         [sys.executable, *command],
         cwd=folder,
         env=environment,
@@ -52,7 +57,6 @@ def run(installed, folder, *command):
         text=True,
         timeout=110,
     )
-    return done.stdout
 
 
 def test_wheel_has_the_package_and_nothing_else(built):
@@ -85,8 +89,11 @@ def test_source_archive_has_what_a_build_and_the_tests_need(built):
 
 def test_installed_package_knows_its_version(installed, tmp_path):
     script = "import spark_cas, importlib.metadata as m; print(spark_cas.__file__, m.version('spark-cas'))"
-    assert run(installed, tmp_path, "-c", script).split() == [str(installed / "spark_cas/__init__.py"), __version__]
-    assert run(installed, tmp_path, "-m", "spark_cas.cli", "--version").split() == ["spark-cas", __version__]
+    assert run(installed, tmp_path, "-c", script).stdout.split() == [
+        str(installed / "spark_cas/__init__.py"),
+        __version__,
+    ]
+    assert run(installed, tmp_path, "-m", "spark_cas.cli", "--version").stdout.split() == ["spark-cas", __version__]
 
 
 def test_metadata_names_pyspark_only_as_an_extra(installed):
@@ -110,7 +117,7 @@ def resolve(built, folder, python, *options):
     return {canonicalize_name(each["name"]): each["version"] for each in chosen}
 
 
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("python", [*full(*PYTHONS[:-1]), PYTHONS[-1]])
 def test_all_dependencies_exist_for_each_python(built, tmp_path, python):
     result = resolve(built, tmp_path, python)
     assert {"confluent-kafka", "fastavro", "numpy", "obstore", "pandas", "pyarrow", "xxhash"} <= set(result)
@@ -137,7 +144,8 @@ def platforms():
     for file in files:
         (versions,) = re.findall(r"\A# .+: Python (3\.\d+(?:, 3\.\d+)*)\n", file.read_text())
         for python in versions.split(", "):
-            yield pytest.param(file, python, id=f"{file.stem}-python-{python}")
+            marks = () if file.stem == ONE_PLATFORM else pytest.mark.full
+            yield pytest.param(file, python, id=f"{file.stem}-python-{python}", marks=marks)
 
 
 @pytest.mark.parametrize(("platform", "python"), [*platforms()])
@@ -153,9 +161,19 @@ def test_platform_keeps_its_own_packages(built, tmp_path, platform, python):
 
 
 @pytest.mark.spark
-def test_installed_package_loads_a_file(installed, tmp_path):
-    (tmp_path / "a.csv").write_text("id,n\n1,one\n2,two\n")
-    rows = ("--key", "id", "--value", "n", "--partitions", "1", "--job", "load-1")
-    said = run(installed, tmp_path, "-m", "spark_cas.cli", "load", "--input", "a.csv", "--log", "log", *rows)
-    report = json.loads(said.splitlines()[-1])
-    assert (report["status"], report["rows"]) == ("complete", 2)
+@pytest.mark.parametrize(
+    ("name", "line", "header"),
+    [
+        ("a.csv", "{0},one\n", '"id",n\n'),
+        pytest.param("a.json", '{{"id": {0}, "n": "one"}}\n', "", marks=pytest.mark.full),
+    ],
+)
+def test_installed_package_loads_a_file_without_a_traceback(installed, tmp_path, name, line, header):
+    """The file has so many rows that a worker still sends some after Spark has read the first one."""
+    (tmp_path / name).write_text(header + "".join(line.format(number) for number in range(ROWS)))
+    rows = ("--key", "string(id)", "--value", "n", "--partitions", "1", "--job", "load-1")
+    command = ("-m", "spark_cas.cli", "load", "--input", name, "--log", "log", *rows)
+    ended = run(installed, tmp_path, *command, SPARK_CONF_DIR=conf_folder(tmp_path / "conf"))
+    report = json.loads(ended.stdout.splitlines()[-1])
+    assert (report["status"], report["rows"]) == ("complete", ROWS)
+    assert "Traceback" not in ended.stderr, ended.stderr

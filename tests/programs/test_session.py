@@ -9,10 +9,21 @@ import pytest
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[2]
+FAILS_IN_SQL = """
+from contextlib import suppress
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
+from spark_cas.programs import program
+
+spark = program.local_session("session", show_log={show_log})
+with suppress(PySparkException):
+    spark.range(1).selectExpr("absent + 1")
+with suppress(PySparkException):
+    spark.range(1).select(sf.col("absent")).collect()
+"""
+
 STOPS_WHILE_WORKERS_STAND_STILL = """
 import os, signal, threading
-from contextlib import suppress
-from spark_cas.programs import program
 
 def send(signals):
     for worker in workers:
@@ -25,7 +36,6 @@ def is_there(worker):
         return True
     return False
 
-spark = program.local_session("session", show_log=False)
 spark.sparkContext.parallelize(range(2), 2).map(lambda number: number).collect()
 children = spark.sparkContext._jvm.java.lang.ProcessHandle.current().children().toArray()
 workers = [child.pid() for child in children if is_there(child.pid())]
@@ -43,46 +53,27 @@ print(len(workers), sum(map(is_there, workers)))
 send(signal.SIGKILL)
 """
 
-FAILS_IN_SQL = """
-import sys
-from contextlib import suppress
-from pyspark.errors import PySparkException
-from pyspark.sql import functions as sf
-from spark_cas.programs import program
 
-spark = program.local_session("session", show_log="log" in sys.argv)
-with suppress(PySparkException):
-    spark.range(1).selectExpr("absent + 1")
-with suppress(PySparkException):
-    spark.range(1).select(sf.col("absent")).collect()
-program.stop_session(spark)
-"""
-
-
-@pytest.mark.parametrize("show_log", [False, True])
-def test_context_of_failed_query_is_shown_with_the_log_only(show_log):
-    ran = subprocess.run(
-        [sys.executable, "-c", FAILS_IN_SQL, *(["log"] if show_log else [])],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
+def run(program):
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, check=False, capture_output=True, text=True, timeout=120
     )
-    assert ("UNRESOLVED_COLUMN" in ran.stderr) == show_log, ran.stderr
+    assert ended.returncode == 0, ended.stderr
+    return ended
+
+
+@pytest.mark.full
+def test_context_of_failed_query_is_shown_with_the_log():
+    assert "UNRESOLVED_COLUMN" in run(FAILS_IN_SQL.format(show_log=True) + "program.stop_session(spark)").stderr
 
 
 def test_a_session_that_is_stopped_has_no_workers_that_might_still_append():
-    """Spark only requests that the workers end. A count of rows right after that could be too low."""
-    ran = subprocess.run(
-        [sys.executable, "-c", STOPS_WHILE_WORKERS_STAND_STILL],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert ran.returncode == 0, ran.stderr
-    workers, left = map(int, ran.stdout.split())
+    """Spark only requests that the workers end. A count of rows right after that could be too low.
+
+    Without the log, the context of a failed query is not shown.
+    """
+    ended = run(FAILS_IN_SQL.format(show_log=False) + STOPS_WHILE_WORKERS_STAND_STILL)
+    workers, left = map(int, ended.stdout.split())
     assert workers >= 1
     assert left == 0
+    assert "UNRESOLVED_COLUMN" not in ended.stderr

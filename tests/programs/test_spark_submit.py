@@ -40,8 +40,7 @@ LAST_LINES = {
 """A part of the last line that each program prints."""
 
 ALL = tuple(LAST_LINES)
-FEW = ("bulk_load.py", "stream_copy.py", "expand_partitions.py")
-"""A load, a stream and a program without a session: about half the CPU time of all programs."""
+FEW = ("bulk_load.py",)
 
 FLIGHTS = [(f"N{number % 7}", dt.datetime(2013, 1, 1, number % 24, tzinfo=dt.UTC), number) for number in range(100)]
 READ_LOG = """
@@ -144,7 +143,8 @@ def run_programs(programs, shell, cluster, sending, unpacked):
     assert done.returncode == 0, done.stdout + done.stderr
     for program in programs:
         assert LAST_LINES[program] in done.stdout, program
-    assert numbers_in(shell.data / "logs/flights", 8) == numbers_in(shell.data / "logs/flights-copy", 4)
+    numbers = numbers_in(shell.data / "logs/flights", 8 if "expand_partitions.py" in programs else 4)
+    assert "stream_copy.py" not in programs or numbers == numbers_in(shell.data / "logs/flights-copy", 4)
     for folder in cluster.worker_folders:
         applications = set(folder.glob("app-*")) - earlier[folder]
         assert [each for each in applications if list(each.glob(f"*/{unpacked}"))], f"no {unpacked} in {folder}"

@@ -8,6 +8,7 @@ import pytest
 
 from spark_cas import open_log
 from spark_cas.programs.bulk_load import main
+from tests.long import full
 from tests.pages import commands
 from tests.programs.loading import all_records
 from tests.support.programs import run_cli
@@ -67,8 +68,10 @@ def test_rows_are_loaded_as_avro_and_shown_again(load, command, double, path):
     "fields",
     [
         [{"name": "tail", "type": "string"}, {"name": "seats", "type": "long"}],
-        [{"name": "tail", "type": "string"}],
-        [{"name": "tail", "type": "string"}, {"name": "seats", "type": ["null", "string"]}],
+        *full(
+            [{"name": "tail", "type": "string"}],
+            [{"name": "tail", "type": "string"}, {"name": "seats", "type": ["null", "string"]}],
+        ),
     ],
     ids=["null", "field that the schema does not have", "other type"],
 )

@@ -141,6 +141,7 @@ def test_part_of_a_log(spark, path):
         verify_log(df, {"path": path, "logId": "another"})
 
 
+@pytest.mark.full
 def test_a_key_in_two_partitions_has_no_order_unless_the_frame_says_so(spark, path):
     # Read partition by partition, the rows of k are out of order, and those of l are not.
     rows = [("k", "a", 0, 1), ("k", "b", 1, 2), ("k", "c", 0, 3), ("l", "d", 0, 1), ("l", "e", 1, 2)]

@@ -10,6 +10,7 @@ import traceback
 from pyspark.sql import SparkSession
 
 from spark_cas import route
+from tests.spark.short_runs import SETTINGS
 
 FORMAT = "conditional-log"
 
@@ -25,9 +26,11 @@ def attempt(call):
 
 
 def main(options, failing, events):
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = SparkSession.builder.master("local[2]")
     events_log = {"enabled": "true", "dir": f"file:{events}", "compress": "false"}
-    builder = builder.config(map={f"spark.eventLog.{name}": value for name, value in events_log.items()})
+    builder = builder.config(
+        map={**{f"spark.eventLog.{name}": value for name, value in events_log.items()}, **SETTINGS}
+    )
     spark = builder.config("spark.sql.warehouse.dir", f"{events}/../warehouse").getOrCreate()
     address = {name: value for name, value in options.items() if name not in ("job", "partitions")}
     frame = spark.range(20).selectExpr("string(id) AS key", "string(id) AS value")

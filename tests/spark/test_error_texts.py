@@ -6,6 +6,7 @@ import pytest
 
 from spark_cas import error_from_text, open_log, route
 from spark_cas.core.errors import ChunkDamagedError, ConflictError, LogNotFoundError, StorageError
+from tests.long import full
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -64,13 +65,13 @@ def require_no_error(path, rows):
     assert error is None
 
 
-@pytest.mark.parametrize("value", [TOKEN, ERROR, LINES], ids=["token", "error", "lines"])
+@pytest.mark.parametrize("value", [*full(TOKEN, ERROR), LINES], ids=["token", "error", "lines"])
 @pytest.mark.parametrize("input_", [cast, raised_in_sql, malformed, raised_in_python])
 def test_a_row_of_the_input_is_no_error_of_a_load(spark, path, tmp_path, input_, value):
     require_no_error(path, input_(spark, value, tmp_path))
 
 
-@pytest.mark.parametrize("value", [TOKEN, LINES], ids=["token", "lines"])
+@pytest.mark.parametrize("value", [*full(TOKEN), LINES], ids=["token", "lines"])
 def test_a_row_of_a_stream_is_no_error(spark, path, tmp_path, value):
     with open_log(path) as log:
         log.create(2)
@@ -141,10 +142,11 @@ def run(writer, checkpoint):
 
 
 # Keep these tests last: during a Connect session, column functions belong to Connect.
-@pytest.mark.parametrize("input_", [cast, malformed])
+@pytest.mark.parametrize("input_", [cast, *full(malformed)])
 def test_on_connect_a_row_of_the_input_is_no_error_of_a_load(connect, path, tmp_path, input_):
     require_no_error(path, input_(connect, LINES, tmp_path))
 
 
+@pytest.mark.full
 def test_connect_errors_of_plans_tasks_and_streams_are_parsed(connect, path, tmp_path):
     require_errors_of_plans_tasks_and_streams(connect, path, tmp_path)

@@ -22,6 +22,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.planning import pin_plan
 from tests.long import full
+from tests.spark.addresses import KAFKA
 from tests.spark.session_settings import session_settings
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When, crash
 from tests.support.writing import append_foreign, table_of, values_in
@@ -115,6 +116,7 @@ def begin_with_other_rows(address):
         assert [len(values_in(log, each)) for each in range(2)] == [CHUNK, CHUNK]
 
 
+@pytest.mark.parametrize("address", [KAFKA, *full("embedded")], indirect=True)
 def test_changed_input_of_one_task_stops_the_other(spark, address, tmp_path):
     require_changed_input_stops_the_other(spark, address, tmp_path)
 
@@ -125,7 +127,7 @@ def require_changed_input_stops_the_other(session, address, tmp_path):
     error = error_of(lambda: save(rows, address, job="load"))
     assert isinstance(error, InputChangedError), error
     require_stopped(error, address, before=CHUNK)
-    require_resumable(rows, address, error)
+    require_resumable(rows_of(session), address, error)
 
 
 def require_resumable(rows, address, error):
@@ -162,7 +164,7 @@ WRONG: dict[str, tuple[type[ConditionalLogError], dict[str, Any], list[str]]] = 
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", ["record too large", *full("conflict", "not routed", "claim")])
 def test_each_definite_error_stops_the_other_task(spark, path, tmp_path, name):
     kind, options, columns = WRONG[name]
     with open_log(path) as log:
@@ -175,6 +177,7 @@ def test_each_definite_error_stops_the_other_task(spark, path, tmp_path, name):
     assert not list(Path(path, "_log", "cancelled").glob("*")), "the driver removes the cancellation"
 
 
+@pytest.mark.full
 def test_nothing_of_an_atomic_load_is_visible(spark, path, tmp_path):
     with open_log(path) as log:
         log.create(2)
@@ -200,7 +203,7 @@ def test_a_write_without_a_job_stops_as_well(spark, path, tmp_path):
         assert len(values_in(log, 1)) < SLOW_CHUNKS * CHUNK, "the other task completed"
 
 
-@pytest.mark.parametrize("address", ["embedded", *full("kafka", also=pytest.mark.kafka)], indirect=True)
+@pytest.mark.full
 def test_on_connect_changed_input_of_one_task_stops_the_other(connect, address, tmp_path):
     """Keep this test last: during a Connect session, column functions belong to Connect."""
     require_changed_input_stops_the_other(connect, address, tmp_path)

@@ -15,6 +15,7 @@ from spark_cas.core.errors import OptionError
 from tests.kafka.authenticating import SECRETS, WAYS
 from tests.kafka.clients import create_topic
 from tests.long import full
+from tests.spark.short_runs import ARGUMENTS
 from tests.spark.sinks import Source, keys, run
 from tests.support import token_provider
 from tests.support.writing import values_in
@@ -36,7 +37,8 @@ def assert_hidden(text: str) -> None:
     assert not [secret for secret in SECRETS if secret in text]
 
 
-@pytest.mark.parametrize("way", ALL)
+@pytest.mark.full
+@pytest.mark.parametrize("way", WAYS)
 def test_bulk_load_leaves_no_secret_in_the_event_log(authenticating, way, tmp_path):
     """With references to the secrets, as documented. The event log contains the command with its options."""
     topic = create_topic(authenticating.open, 2)
@@ -47,6 +49,7 @@ def test_bulk_load_leaves_no_secret_in_the_event_log(authenticating, way, tmp_pa
         *(str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"),
         *("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events.as_uri()}"),
         *("--conf", "spark.eventLog.compress=false"),
+        *ARGUMENTS,
         str(ROOT / "jobs" / "bulk_load.py"),
         *("--input", str(tmp_path / "rows.parquet"), "--key", "k", "--value", "k", "--job", "load-1", "--verify"),
         *("--bootstrap-servers", authenticating.servers[way], "--topic", topic),

@@ -62,7 +62,8 @@ def values_of(broker, topic):
         return list(values_in(log, 0))
 
 
-@pytest.mark.parametrize("after", [*full(WITHIN_SECONDS[0]), *WITHIN_SECONDS[1:]])
+@pytest.mark.full
+@pytest.mark.parametrize("after", WITHIN_SECONDS)
 def test_write_resumes_with_the_broker(spark, own_broker, after):
     topic, options = new_topic(own_broker)
     options |= {**TRANSACTION, "job": "write"}
@@ -75,7 +76,8 @@ def test_write_resumes_with_the_broker(spark, own_broker, after):
     assert failed_tasks(spark.sparkContext, f"write-{after}") == []
 
 
-@pytest.mark.parametrize("after", [*full(WITHIN_SECONDS[0]), *WITHIN_SECONDS[1:]])
+@pytest.mark.full
+@pytest.mark.parametrize("after", WITHIN_SECONDS)
 def test_bootstrap_resumes_with_the_broker(spark, own_broker, after):
     values = [f"{number:01000}" for number in range(50_000)]
     _, options = new_topic(own_broker, *values)
@@ -87,7 +89,8 @@ def test_bootstrap_resumes_with_the_broker(spark, own_broker, after):
     assert failed_tasks(spark.sparkContext, f"bootstrap-{after}") == []
 
 
-def test_stream_copy_resumes_with_the_broker(spark, own_broker, tmp_path):
+@pytest.mark.parametrize("times", [WITHIN_SECONDS[1:], *full(WITHIN_SECONDS)], ids=len)
+def test_stream_copy_resumes_with_the_broker(spark, own_broker, tmp_path, times):
     source, reading = new_topic(own_broker)
     target, writing = new_topic(own_broker)
     writing |= {**TRANSACTION, "job": "copy"}
@@ -98,7 +101,7 @@ def test_stream_copy_resumes_with_the_broker(spark, own_broker, tmp_path):
     writer = routed.select("partition", "key", "value").writeStream.format("conditional-log").options(**writing)
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(processingTime="100 milliseconds").start()
     try:
-        for after in WITHIN_SECONDS:
+        for after in times:
             values = [f"{after}-{number}" for number in range(20_000)]
             with open_log(f"kafka://{own_broker.bootstrap}/{source}") as log:
                 append_foreign(log, 0, *values)

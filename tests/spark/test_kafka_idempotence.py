@@ -13,12 +13,9 @@ from spark_cas.programs.bulk_load import main
 from tests.kafka.clients import committed_values, create_topic
 from tests.kafka.secured import sasl, secured_broker
 from tests.kafka.test_coordinators import SETTINGS
-from tests.long import full
 from tools.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
-
-FIRST, *MORE = SETTINGS.values()
 
 
 def test_requested_guarantee_is_reported_with_only_write_access(spark, conf, capsys, tmp_path):
@@ -53,7 +50,8 @@ def test_requested_guarantee_is_reported_with_only_write_access(spark, conf, cap
         assert sorted(committed_values(secured.open, topic), key=int) == [f"{at}" for at in range(20)]
 
 
-@pytest.mark.parametrize("setting", [FIRST, *full(*MORE)])
+@pytest.mark.full
+@pytest.mark.parametrize("setting", SETTINGS.values())
 def test_load_on_too_few_brokers_for_an_internal_topic(spark, conf, capsys, tmp_path, setting):
     """With ``requested`` it appends once and does not advise a rerun. With ``required`` it appends nothing."""
     pq.write_table(pa.table({"k": [f"{at}" for at in range(9)]}), tmp_path / "rows.parquet")

@@ -32,6 +32,7 @@ def await_values(stream, query, expected):
         query.processAllAvailable()
 
 
+@pytest.mark.full
 def test_an_open_transaction_holds_up_its_partition_alone(spark, broker, tmp_path):
     topic = create_topic(broker.bootstrap, 2)
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
@@ -112,6 +113,7 @@ def test_new_partitions_new_topics_and_recreated_topics_are_detected(spark, brok
     assert stream.values() == ["a", "b", "c"]
 
 
+@pytest.mark.full
 def test_a_stream_continues_with_fewer_topics_if_that_is_allowed(spark, broker, tmp_path):
     kept, dropped = (create_topic(broker.bootstrap) for _ in range(2))
     options = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest"}

@@ -36,6 +36,7 @@ from spark_cas.spark.writing.topics_write import TopicReport, TopicsWriter, plan
 from spark_cas.spark.writing.write import CheckedWrite
 from tests.kafka.secured import sasl, secured_broker
 from tests.kafka.test_acls import least
+from tests.long import full
 from tests.spark.session_settings import session_settings
 from tests.spark.tasks import failed_tasks
 from tests.support.writing import JobWriter, append_foreign, records_in
@@ -205,6 +206,7 @@ def test_conflict_in_one_topic_does_not_stop_the_other(spark, topics):
     assert topics.all_values("a") == sorted([*[-1] * used, *range(0, ROWS, 2)])
 
 
+@pytest.mark.full
 def test_conflict_in_each_topic_is_in_one_error(spark, topics):
     options, name = topics.options, topics.name
     blocked = with_foreign_records(route(topics.frame(spark, topics="ab"), options), topics, "a", "b")
@@ -225,8 +227,8 @@ def lock_for_another_load(topics):
     ("prepare", "offsets", "kind"),
     [
         (lambda topics: topics.append_foreign("b", 1), {"1": 0}, ConflictError),
-        (lambda _: None, {"1": 7}, TruncatedError),
-        (lambda _: None, {"3": 0}, OptionError),
+        pytest.param(lambda _: None, {"1": 7}, TruncatedError, marks=pytest.mark.full),
+        pytest.param(lambda _: None, {"3": 0}, OptionError, marks=pytest.mark.full),
         (lock_for_another_load, {"1": 0}, LoadInProgressError),
     ],
     ids=["conflict", "truncated", "no such partition", "another load"],
@@ -294,7 +296,7 @@ def test_user_without_the_right_to_write_to_one_topic_appends_nothing(spark, con
         assert {topic: topics.values(topic) for topic in "ab"} == expected_values()
 
 
-@pytest.mark.parametrize("removed", [-3, -1])
+@pytest.mark.parametrize("removed", [-3, *full(-1)])
 def test_partition_without_its_end_marker_is_not_complete(spark, topics, removed):
     """Only topic b, which has three partitions, has an end marker -3."""
 
@@ -331,6 +333,7 @@ def has_rows(url, partition):
         return log.bounds(partition).end_offset > 0
 
 
+@pytest.mark.full
 def test_failed_task_resumes_in_its_topic(spark, topics):
     """The first attempt of each task with more than five rows fails after it has appended a chunk."""
     df = topics.frame(spark, topics="ab")
@@ -389,10 +392,12 @@ def test_rejected_options_of_one_topic_append_nothing(spark, topics):
     ("topic", "kind", "text"),
     [
         ("CAST(NULL AS STRING)", SchemaError, "its column topic is null"),
-        ("IF(value = '17', NULL, topic)", SchemaError, "its column topic is null"),
+        pytest.param(
+            "IF(value = '17', NULL, topic)", SchemaError, "its column topic is null", marks=pytest.mark.full
+        ),
         ("concat('flights-', id)", OptionError, "more than 100 values"),
         ("'fl ights'", OptionError, "'fl ights' is no name of a topic"),
-        ("concat(topic, ' ')", OptionError, "is no name of a topic"),
+        pytest.param("concat(topic, ' ')", OptionError, "is no name of a topic", marks=pytest.mark.full),
         ("17", SchemaError, "column topic must be string"),
     ],
 )
@@ -408,8 +413,8 @@ def test_invalid_topics_are_rejected_before_a_row_is_appended(spark, topics, top
     ("option", "value", "text"),
     [
         ("atomic", "load", "atomic=load"),
-        ("report", "report.json", "option report needs option topic"),
-        ("roundOf", "load", "option roundOf needs option topic"),
+        pytest.param("report", "report.json", "option report needs option topic", marks=pytest.mark.full),
+        pytest.param("roundOf", "load", "option roundOf needs option topic", marks=pytest.mark.full),
         ("expectedOffsets", '{"0": 5}', '{"flights": {"0": 17, "3": null}}'),
     ],
 )
@@ -420,6 +425,7 @@ def test_options_of_one_topic_are_rejected(spark, topics, option, value, text):
     assert [topics.all_values(each) for each in "ab"] == [[], []]
 
 
+@pytest.mark.full
 def test_each_batch_of_a_stream_is_a_load_in_foreach_batch(spark, topics, tmp_path):
     topics.frame(spark, topics="ab").write.parquet(str(tmp_path / "rows"))
     stream = spark.readStream.schema("key string, value string, topic string").parquet(str(tmp_path / "rows"))
@@ -483,6 +489,7 @@ def test_task_with_rows_of_several_topics_completes_no_topic(spark, topics):
     assert {topic: topics.values(topic) for topic in "ab"} == expected_values()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("other", ["c", None])
 def test_topic_that_appears_after_route_is_rejected(spark, topics, other):
     new = sf.udf(lambda value, topic: other if value == "17" and TaskContext.get() else topic, "string")
@@ -495,6 +502,7 @@ def test_topic_that_appears_after_route_is_rejected(spark, topics, other):
         assert log.completion(options["job"]) is None
 
 
+@pytest.mark.full
 def test_task_with_rows_of_a_topic_that_is_new_completes_no_topic(spark, topics):
     options = topics.options
     changed = route(topics.frame(spark, topics="ab"), options).withColumn("topic", sf.lit(topics.name["c"]))
@@ -504,6 +512,7 @@ def test_task_with_rows_of_a_topic_that_is_new_completes_no_topic(spark, topics)
             assert log.completion("load-1") is None
 
 
+@pytest.mark.full
 def test_routed_frame_can_be_routed_again(spark, topics):
     df, options = topics.frame(spark, topics="ab"), topics.options
     save(route(route(df, options), options), options)
@@ -527,7 +536,8 @@ def test_order_and_partition_of_the_caller(spark, topics):
 
 
 @pytest.mark.parametrize(
-    "options", [{"compare": "key"}, {"atomic": "true"}, {"expectedOffsets": "none"}, {"idempotence": "requested"}]
+    "options",
+    [{"compare": "key"}, *full({"atomic": "true"}, {"expectedOffsets": "none"}, {"idempotence": "requested"})],
 )
 def test_conditions_apply_to_each_topic(spark, topics, options):
     df, given = topics.frame(spark, topics="ab"), {**topics.options, **options}

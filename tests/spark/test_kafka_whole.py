@@ -122,6 +122,7 @@ def test_of_some_at_once_each_is_visible_as_a_whole(spark, log, path, times):
     assert {count % ROWS for count in seen} == {0}
 
 
+@pytest.mark.full
 def test_transfers_between_accounts_in_two_partitions_never_change_the_sum(spark, log, path):
     bank = Bank(spark, path)
     assert all(everything(log).values()), "there are accounts in both"

@@ -133,6 +133,7 @@ def test_without_the_check_it_is_an_ordinary_sink(spark, flights, options, tmp_p
     assert "checkExpectedOffsets" in refused(OptionError, lambda: save(route(flights, options), claims))
 
 
+@pytest.mark.full
 def test_missing_topic_is_reported(spark, flights, options):
     known = {name: value for name, value in options.items() if name != "partitions"}
     with pytest.raises(LogNotFoundError, match="give route the options"):
@@ -161,6 +162,7 @@ def test_a_topic_column_is_passed_over_and_does_not_replace_the_option(spark, fl
     assert "set option topic" in refused(NotRoutedError, lambda: save(read, nowhere, routed=True))
 
 
+@pytest.mark.full
 def test_the_address_of_a_topic_is_a_path(spark, flights, options):
     save(route(flights, options), options)
     url = url_of(options)
@@ -169,6 +171,7 @@ def test_the_address_of_a_topic_is_a_path(spark, flights, options):
     assert spark.read.format("conditional-log").load(url).count() == 200
 
 
+@pytest.mark.full
 def test_writing_in_sql(spark, flights, options):
     route(flights, options).createOrReplaceTempView("routed")
     spark.sql("CREATE TABLE k (key STRING, value STRING, partition INT) USING `conditional-log`")
@@ -194,6 +197,7 @@ def test_a_row_larger_than_the_topic_takes_is_named_before_it_is_sent(spark, fli
     save(route(flights.withColumn("value", value), almost), almost)
 
 
+@pytest.mark.full
 def test_secrets_are_shown_nowhere(spark, flights, options):
     """The broker rejects the login, because it has no logins configured."""
     login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="hunter2";'

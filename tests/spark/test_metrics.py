@@ -8,6 +8,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.metrics import QueryMetrics
 from spark_cas.spark.versions import HAS_READ_LIMITS
+from tests.long import full
 from tests.spark.sinks import SECONDS, Source, keys, replay, run
 from tests.spark.streams import Stream
 from tests.support.metrics import metrics_server, values_in
@@ -15,6 +16,9 @@ from tests.support.writing import append_foreign
 from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+EMBEDDED = ["embedded", *full("kafka", also=pytest.mark.kafka)]
 
 
 @pytest.fixture
@@ -37,6 +41,7 @@ def counts(text, **labels):
     return {name[10:-6]: value for name, value in values if name.startswith("spark_cas_") and name.endswith("_total")}
 
 
+@pytest.mark.parametrize("address", EMBEDDED, indirect=True)
 def test_load_counts_its_rows_once_despite_reruns_and_rejections(spark, address, tmp_path):
     file = tmp_path / "metrics.prom"
     options = {"path": address, "job": "load", "metrics": f"file:{file}"}
@@ -64,6 +69,7 @@ def test_load_counts_its_rows_once_despite_reruns_and_rejections(spark, address,
     assert counts(file.read_text(), job="unnamed")["rows"] == 10
 
 
+@pytest.mark.parametrize("address", EMBEDDED, indirect=True)
 def test_atomic_load_and_load_without_exactly_once_are_counted(spark, address, server):
     options = {"path": address, "job": "atomic", "atomic": "load", "metrics": server.url}
     save(rows(spark, 40), options)
@@ -81,7 +87,7 @@ def test_atomic_load_and_load_without_exactly_once_are_counted(spark, address, s
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("batch", [{}, {"batchId": 3}], ids=["load", "batch"])
+@pytest.mark.parametrize("batch", [*full({}), {"batchId": 3}], ids=["load", "batch"])
 def test_each_topic_of_a_write_has_its_own_counts(spark, broker, server, batch):
     from tests.kafka.clients import create_topic
 
@@ -138,7 +144,7 @@ def test_invalid_target_is_an_error_without_its_value(spark, path):
     assert "canary" not in str(raised.value)
 
 
-@pytest.fixture(params=["classic", "connect"])
+@pytest.fixture(params=["classic", *full("connect")])
 def session(request):
     return request.getfixturevalue("spark" if request.param == "classic" else "connect")
 

@@ -14,7 +14,8 @@ from spark_cas.options.parse import parse_write, parse_write_stream
 from spark_cas.spark.writing.stream_write import plan_stream_write
 from spark_cas.spark.writing.write import plan_write
 from tests.kafka.clients import SECONDS, create_topic
-from tests.spark.addresses import EMBEDDED_AND_KAFKA
+from tests.long import full
+from tests.spark.addresses import KAFKA
 from tests.support.writing import records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -23,7 +24,7 @@ PARTITIONS = 4
 KEYS = [f"N{number}" for number in range(40)]
 
 
-@pytest.fixture(params=EMBEDDED_AND_KAFKA)
+@pytest.fixture(params=["embedded", *full("kafka", also=pytest.mark.kafka)])
 def new_options(request, path):
     """The options of a log that the first write creates."""
     if request.param == "embedded":
@@ -74,6 +75,7 @@ def placed(partitioner):
     ]
 
 
+@pytest.mark.parametrize("new_options", [KAFKA, *full("embedded")], indirect=True)
 def test_a_log_keeps_the_partitioner_that_its_first_write_names(spark, rows, new_options, tmp_path):
     save(rows, new_options, job="first", partitioner="consistent_random")
     assert keys_by_partition(new_options) == placed("crc32")

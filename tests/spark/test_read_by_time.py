@@ -12,7 +12,8 @@ from spark_cas import append_once, error_from_text, open_log
 from spark_cas.core.errors import OptionError
 from spark_cas.core.outcome import Appended
 from spark_cas.core.records import RECORDS
-from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
+from tests.long import full
+from tests.spark.addresses import EMBEDDED_AND_KAFKA, KAFKA, new_log
 from tests.spark.streams import Stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -77,13 +78,13 @@ def test_a_batch_reads_the_records_of_a_time(values, address):
     assert values(startingOffsetsByTimestamp=each, **LATEST) == [6]
 
 
+@pytest.mark.parametrize("address", [KAFKA, *full("embedded")], indirect=True)
 def test_a_stream_starts_at_the_records_of_a_time(spark, tmp_path, address):
 
     def stream(folder, **more):
         return Stream(spark, tmp_path / folder, path=address, **more)
 
-    for late in (at(10), str(TODAY_MS)):
-        stream(f"refused-{late}", startingTimestamp=late).refused(OptionError)
+    stream("refused", startingTimestamp=at(10)).refused(OptionError)
     middle = stream("middle", startingTimestamp=at(5))
     latest = stream("latest", startingTimestamp=str(TODAY_MS), **LATEST)
     assert (sum(middle.run()), sum(latest.run())) == (4, 0)

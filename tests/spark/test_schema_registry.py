@@ -14,6 +14,7 @@ from pyspark.sql import functions as sf
 from spark_cas import error_from_text, route, schema_registry
 from spark_cas.core.errors import AccessDeniedError, SchemaError, StorageError, UnreadableRecordError
 from tests.kafka.clients import create_topic
+from tests.long import full
 from tests.support.schema_registry import registry_double
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -89,11 +90,11 @@ MICROSECOND = datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC)
     ("kind", "spark_type", "value"),
     [
         ("int", "INT", None),
-        ("boolean", "BOOLEAN", None),
+        pytest.param("boolean", "BOOLEAN", None, marks=pytest.mark.full),
         ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "STRING", "C"),
-        ({"type": "fixed", "name": "F", "size": 2}, "BINARY", b"abc"),
-        (logical("string", "uuid"), "STRING", "{" + UUID + "}"),
-        (logical("long", "timestamp-millis"), "TIMESTAMP", MICROSECOND),
+        pytest.param({"type": "fixed", "name": "F", "size": 2}, "BINARY", b"abc", marks=pytest.mark.full),
+        pytest.param(logical("string", "uuid"), "STRING", "{" + UUID + "}", marks=pytest.mark.full),
+        pytest.param(logical("long", "timestamp-millis"), "TIMESTAMP", MICROSECOND, marks=pytest.mark.full),
         (
             {"type": "map", "values": logical("long", "timestamp-millis")},
             "MAP<STRING, TIMESTAMP>",
@@ -162,14 +163,14 @@ def test_a_number_is_not_taken_for_a_time(spark, double):
         schema_registry.decode(encoded, subject="r", registry=double.url).collect()
 
 
-@pytest.mark.parametrize("newer", [False, True], ids=["own schema", "newer schema"])
+@pytest.mark.parametrize("newer", [False, *full(True)], ids=["own schema", "newer schema"])
 @pytest.mark.parametrize(
     ("kind", "data"),
     [
         ({"type": "map", "values": "int"}, "04 0261 02 0261 04 00"),  # two entries of the key a
         ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "01"),  # the symbol -1
-        ("boolean", "02"),
-        (["null", "int"], "01"),  # the type -1
+        pytest.param("boolean", "02", marks=pytest.mark.full),
+        pytest.param(["null", "int"], "01", marks=pytest.mark.full),  # the type -1
         (logical("bytes", "decimal", precision=4, scale=2), "06 01e240"),  # 1234.56
     ],
     ids=lambda each: str(each)[:40],
@@ -250,8 +251,9 @@ def test_the_columns_for_from_avro_and_to_avro(spark, double):
     assert struct.unpack(">bI", PREFIXED[:5]) == (0, schema.schema_id)
 
 
+# The fixture connect stays until the end of the module.
 @pytest.mark.kafka
-@pytest.mark.parametrize("session", ["spark", "connect"])  # the fixture connect stays until the end of the module
+@pytest.mark.parametrize("session", ["spark", *full("connect")])
 def test_rows_cross_a_broker(request, broker, double, session):
     spark = request.getfixturevalue(session)
     topic = create_topic(broker.bootstrap, 2)

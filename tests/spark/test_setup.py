@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.conftest import QUIET, ROOT
+from tests.spark.short_runs import ARGUMENTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -27,7 +28,7 @@ for call in (lambda: route(rows, {"path": sys.argv[1], "partitions": 1, "job": "
 
 def told_by_program(tmp_path, environment, **settings):
     """Run the program in an environment, with these variables added. Return the lines that it prints."""
-    quiet = f"--driver-java-options -Dlog4j2.configurationFile=file:{QUIET} pyspark-shell"
+    quiet = f"--driver-java-options -Dlog4j2.configurationFile=file:{QUIET} {' '.join(ARGUMENTS)} pyspark-shell"
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "flights")],
         env={**environment, "PYSPARK_SUBMIT_ARGS": quiet, "SPARK_LOCAL_IP": "127.0.0.1", **settings},

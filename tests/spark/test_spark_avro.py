@@ -35,6 +35,7 @@ spark.stop()
 """
 
 
+@pytest.mark.full
 def test_the_example_of_the_page_with_the_jar():
     [block] = [each.text for each in blocks("docs/schema-registry.md") if "from_avro" in each.text]
     jars = ",".join(map(str, avro_jars()))

@@ -12,10 +12,14 @@ from spark_cas.core.errors import ConflictError, LogNotFoundError, OptionError
 from spark_cas.programs.stream_copy import main as stream_copy
 from tests.kafka.clients import create_topic
 from tests.long import full
-from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
+from tests.spark.addresses import EMBEDDED_AND_KAFKA, KAFKA, new_log
 
 # A Connect session starts its own Python workers, which is slow on a busy machine.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+EMBEDDED, ON_KAFKA = ["embedded", *full("kafka", also=pytest.mark.kafka)], [KAFKA, *full("embedded")]
+"""The backend of a test in `make test`, and the one that it leaves to `make test-full`."""
 
 
 @pytest.fixture(params=EMBEDDED_AND_KAFKA)
@@ -93,6 +97,7 @@ def test_on_connect_rows_go_where_the_recorded_partitioner_puts_them(connect, pa
         route(df, {"path": path, "job": "load", "partitioner": "murmur2"})
 
 
+@pytest.mark.parametrize("log_path", EMBEDDED, indirect=True)
 @pytest.mark.parametrize("with_batch_id", [True, *full(False)])
 def test_foreach_batch_on_connect_appends_each_batch_once(connect, log_path, tmp_path, with_batch_id):
     numbers = str(tmp_path / "numbers")
@@ -124,6 +129,7 @@ def test_foreach_batch_on_connect_appends_each_batch_once(connect, log_path, tmp
     assert appended() == 30
 
 
+@pytest.mark.parametrize("log_path", ON_KAFKA, indirect=True)
 def test_other_ways_to_write_and_check_on_connect(connect, log_path):
     rows = numbered(connect, 0, 40)
     save(rows, {"path": log_path, "job": "load-1", "atomic": "load"})
@@ -141,6 +147,7 @@ def test_other_ways_to_write_and_check_on_connect(connect, log_path):
         save(rows, {"path": log_path, "job": "load-3", "expectedOffsets": state.expected_offsets})
 
 
+@pytest.mark.parametrize("log_path", EMBEDDED, indirect=True)
 def test_sql_on_connect(connect, log_path):
     tables, views = ("connect_log", "connect_in"), ("connect_rows", "connect_routed")
     try:
@@ -178,6 +185,7 @@ def test_write_to_a_path_is_rejected_by_spark_on_connect(connect, path):
     assert connect.read.format("conditional-log").load(path).count() == 0
 
 
+@pytest.mark.parametrize("log_path", ON_KAFKA, indirect=True)
 def test_stream_reads_and_writes_each_record_once_on_connect(connect, log_path, copy_path, tmp_path):
     """Copy a log with a query that is restarted twice."""
     expected: list[str] = []

@@ -121,6 +121,7 @@ def check_unreadable(address, code, shown, result):
     assert f"error: [UNREADABLE_RECORD] {error.message}\n" in shown
 
 
+@pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_copy_fails_at_a_header_that_it_would_change(copy, topics):

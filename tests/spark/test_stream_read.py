@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 
 import pytest
 from pyspark.errors import PySparkException
@@ -73,6 +74,7 @@ def test_a_limit_below_the_number_of_partitions_starves_none(stream, log):
     assert [(each["0"], each["1"]) for each in ends] == [(1, 0), (1, 1), (2, 1), (2, 2), (3, 2), (4, 2)]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not HAS_READ_LIMITS, reason="Spark reports no latest offset before 4.2; see test_versions.py")
 def test_few_records_wait_for_more_up_to_the_delay(stream, log):
     with stream.running(minOffsetsPerTrigger=3, maxTriggerDelay="1h") as query:
@@ -80,6 +82,7 @@ def test_few_records_wait_for_more_up_to_the_delay(stream, log):
         append_foreign(log, 0, *"ab")
         while json.loads(query.lastProgress["sources"][0]["latestOffset"])["flights"]["offsets"]["0"] < 2:
             assert query.isActive
+            time.sleep(0.1)
         assert stream.values() == []
         append_foreign(log, 1, *"c")
         query.processAllAvailable()
@@ -105,6 +108,7 @@ def test_records_during_a_failed_first_batch_are_read(spark, path, tmp_path, log
     assert query.values() == [*"cde"]
 
 
+@pytest.mark.full
 def test_query_resumes_its_first_batch_after_an_expansion(spark, path, tmp_path, log):
     append_foreign(log, 0, *"abc")
     query = Stream(spark, tmp_path / "query", path=path, startingOffsets='{"flights": {"0": 1, "1": 0}}')
@@ -121,7 +125,7 @@ def test_query_resumes_its_first_batch_after_an_expansion(spark, path, tmp_path,
 def test_records_removed_by_retention(stream, log):
     for values in ("ab", "cd", "ef"):
         append_foreign(log, 0, *values)
-    stream.run(maxOffsetsPerTrigger=1)
+    stream.run()
     assert stream.values() == [*"abcdef"]
     for values in ("gh", "ij", "kl"):
         append_foreign(log, 0, *values)
@@ -156,6 +160,7 @@ def test_planned_batch_keeps_its_range(stream, log):
     assert stream.values() == [*"abcdefg"]
 
 
+@pytest.mark.full
 def test_options_that_a_stream_does_not_take(spark, path, log, tmp_path):
     def refused(**options):
         query = Stream(spark, tmp_path / "refused", path=path, **options)

@@ -31,6 +31,7 @@ from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.versions import HAS_READ_LIMITS, to_numbered_tasks
 from spark_cas.spark.writing.report import TaskReport
 from spark_cas.spark.writing.stream_write import BatchTask, StreamWriter
+from tests.long import full
 from tests.spark.sinks import FORMAT, Source, finish, forget, keys, replay, run, values_of
 from tests.support.writing import append_foreign, values_in
 
@@ -88,7 +89,7 @@ def test_batches_are_appended_once_through_restarts_and_replays(source, checkpoi
     assert values_of(path) == sorted(rows)
 
 
-@pytest.mark.parametrize("now", ["elsewhere", "nowhere"])
+@pytest.mark.parametrize("now", ["elsewhere", *full("nowhere")])
 def test_replayed_row_in_another_partition_is_detected(source, checkpoint, path, now):
     options = {"path": path, "partitions": 2, "job": "copy", "routed": "true"}
     routed = source.stream().withColumn("partition", sf.col("key").cast("int")).repartition("partition")
@@ -231,6 +232,7 @@ def test_query_and_batches_of_an_unknown_query_are_not_mixed(source, checkpoint,
     assert values_of(path) == rows
 
 
+@pytest.mark.full
 def test_rejections_name_the_fix(source, checkpoint, path, spark):
     options = {"path": path, "job": "copy", "maxRecordsPerChunk": 4}
     with open_log(path) as log:

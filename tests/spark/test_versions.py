@@ -1,4 +1,7 @@
-"""Each part of the connector on the installed version of pyspark. `make test-spark-4.0` and so on run this file."""
+"""Each part of the connector on the installed version of pyspark. `make test-spark-4.0` and so on run this file.
+
+Tests with the marker `full` have a counterpart in `make test`, in the file of their part.
+"""
 
 import json
 
@@ -19,6 +22,7 @@ from spark_cas.spark.reading import verify_log as verify_log_module
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
 from spark_cas.spark.versions import HAS_READ_LIMITS, ReadAllAvailable
+from tests.long import full
 from tests.spark.streams import Stream, batches_of
 from tests.support.writing import append_foreign
 
@@ -38,6 +42,7 @@ def load(rows, path, **more):
     route(rows, options).write.format(FORMAT).mode("append").options(**options).save()
 
 
+@pytest.mark.full
 def test_load_is_written_once_and_read_back(spark, path):
     rows = rows_of(spark).withColumn("timestamp", sf.timestamp_millis(sf.lit(1_700_000_000_123)))
     rows = rows.withColumn("headers", sf.expr("array(named_struct('key', 'h', 'value', X'00FF'))"))
@@ -55,7 +60,7 @@ def test_load_is_written_once_and_read_back(spark, path):
     assert progress.where("complete AND committed_at > current_timestamp() - INTERVAL 1 HOUR").count() == 2
 
 
-@pytest.mark.parametrize("in_python", [False, True])
+@pytest.mark.parametrize("in_python", [False, *full(True)])
 def test_keys_are_assigned_as_by_other_clients(spark, path, monkeypatch, in_python):
     if in_python:
         monkeypatch.setattr(JvmHash, "of", lambda _: None)
@@ -65,7 +70,7 @@ def test_keys_are_assigned_as_by_other_clients(spark, path, monkeypatch, in_pyth
 
 
 @pytest.mark.parametrize("arrange", [versions.to_numbered_tasks, versions._by_hash])
-@pytest.mark.parametrize("tasks", [1, 7, 300])
+@pytest.mark.parametrize("tasks", [1, 7, *full(300)])
 def test_rows_are_in_the_task_of_their_number(spark, arrange, tasks):
     rows = spark.range(3 * tasks).selectExpr(f"CAST(id % {tasks} AS INT) AS number")
     arranged = arrange(rows, tasks, sf.col("number"))
@@ -73,6 +78,7 @@ def test_rows_are_in_the_task_of_their_number(spark, arrange, tasks):
     assert arranged.where(sf.spark_partition_id() == sf.col("number")).count() == 3 * tasks
 
 
+@pytest.mark.full
 def test_stale_offsets_are_rejected_and_fresh_ones_accepted(spark, path):
     load(rows_of(spark), path)
     state = bootstrap(spark, path)
@@ -85,6 +91,7 @@ def test_stale_offsets_are_rejected_and_fresh_ones_accepted(spark, path):
     assert spark.read.format(FORMAT).load(path).count() == 50
 
 
+@pytest.mark.full
 def test_other_ways_to_write_and_check(spark, path):
     load(rows_of(spark), path, atomic="load")
     assert verify_log(rows_of(spark), path).holds
@@ -100,7 +107,7 @@ def test_row_is_rendered_as_json(spark):
     assert row.json == '{"a":1.10,"t":"2024-01-02T03:04:05.000006Z"}'
 
 
-@pytest.mark.parametrize("some", [{}, {"assign": '{"flights": [1, 0]}'}, {"endingOffsets": "latest"}])
+@pytest.mark.parametrize("some", [{}, *full({"assign": '{"flights": [1, 0]}'}, {"endingOffsets": "latest"})])
 def test_verification_has_one_set_of_records(spark, path, monkeypatch, some):
     """On 4.0 each query plans its own end offsets."""
     load(rows_of(spark), path)
@@ -116,6 +123,7 @@ def test_verification_has_one_set_of_records(spark, path, monkeypatch, some):
     assert [each.kind for each in found.differences] == ["missing"]
 
 
+@pytest.mark.full
 def test_results_of_append_if_unchanged_do_not_change(spark, path):
     """On 4.0 each query plans its own end offsets."""
     load(rows_of(spark), path, partitions=1)
@@ -131,6 +139,7 @@ def test_results_of_append_if_unchanged_do_not_change(spark, path):
             append_foreign(log, 0, "N0", "N1")
 
 
+@pytest.mark.full
 def test_stream_reads_each_record_once_through_restarts(spark, path, tmp_path):
     stream = Stream(spark, tmp_path / "stream", path=path, startingOffsets="earliest")
     expected: list[str] = []
@@ -147,6 +156,7 @@ def test_stream_reads_each_record_once_through_restarts(spark, path, tmp_path):
     assert stream.values() == [*expected, "x"]
 
 
+@pytest.mark.full
 def test_stream_and_foreach_batch_append_each_batch_once(spark, path, tmp_path):
     numbers = str(tmp_path / "numbers")
     rows_of(spark).write.parquet(numbers)
@@ -169,6 +179,7 @@ def test_stream_and_foreach_batch_append_each_batch_once(spark, path, tmp_path):
     assert spark.read.format(FORMAT).load(path + "-2").count() == 40
 
 
+@pytest.mark.full
 def test_connect(connect, path):
     load(rows_of(connect), path)
     load(rows_of(connect), path)
@@ -254,6 +265,7 @@ def test_limits_hold_with_a_position(path, log):
     assert found == [[b"a"], [b"b"]]
 
 
+@pytest.mark.full
 def test_limits_of_this_version(spark, path, log, tmp_path):
     stream = Stream(spark, tmp_path, path=path, startingOffsets="earliest", maxOffsetsPerTrigger=1)
     if HAS_READ_LIMITS:
@@ -266,6 +278,7 @@ def run_available_now(stream):
     return batches_of(stream.query().trigger(availableNow=True).start())
 
 
+@pytest.mark.full
 def test_available_now_reads_each_record_once_through_restarts(spark, path, log, tmp_path):
     stream = Stream(spark, tmp_path, path=path, startingOffsets="earliest")
     assert run_available_now(stream) == [2]
@@ -275,6 +288,7 @@ def test_available_now_reads_each_record_once_through_restarts(spark, path, log,
     assert stream.values() == [*"abcde"]
 
 
+@pytest.mark.full
 def test_available_now_after_a_failed_first_batch(spark, path, log, tmp_path):
     """Before 4.2 it takes two runs to read the records that were appended since."""
     stream = Stream(spark, tmp_path, path=path, startingOffsets="earliest")
@@ -293,6 +307,7 @@ def test_available_now_after_a_failed_first_batch(spark, path, log, tmp_path):
     assert stream.values() == [*"abc"]
 
 
+@pytest.mark.full
 def test_limits_with_a_processing_time_trigger(spark, path, log, tmp_path):
     """Each batch has one record, through a restart and an expansion."""
     limits = {"maxOffsetsPerTrigger": 1, "processingTime": "true"}

@@ -1,13 +1,17 @@
-"""Each batch write, bulk load and micro-batch logs one line, which the user sees. Each test starts a local driver."""
+"""Each batch write, bulk load and micro-batch logs one line and sends one lineage run. A local driver runs all."""
 
 import json
 import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
+from openlineage.client.event_v2 import RunEvent, RunState
+from spark_cas.options.lineage import dataset_of
 
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.log_lines import LOG_LEVEL
@@ -17,32 +21,45 @@ from tests.kafka.faulted import by_writer
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rig import proxied_broker
 from tests.kafka.proxy.rules import Fault
+from tests.long import full
+from tests.spark.short_runs import ARGUMENTS
+from tests.support.lineage import lineage_receiver
 from tests.support.metrics import metrics_server, values_in
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
 
 PROGRAM = """
-import sys, time
+import json, sys, time
 from pyspark.sql import SparkSession
 from spark_cas import route
 from spark_cas.programs.bulk_load import main
-folder, remote = sys.argv[1:]
+folder, remote, topic = sys.argv[1:]
 builder = SparkSession.builder.remote("local[1]") if remote else SparkSession.builder.master("local[1]")
-spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+spark = builder.config("spark.sql.warehouse.dir", folder + "/warehouse").getOrCreate()
 log = {"path": folder + "/log", "partitions": 1, "metrics": "file:/canary/metrics.prom"}
 
 def rows(count):
     return spark.range(count).selectExpr("string(id) AS key", "string(id) AS value")
 
+def append(frame, options):
+    frame.write.format("conditional-log").mode("append").options(**options).save()
+
 def save(count, **options):
     options = log | options
-    route(rows(count), options).write.format("conditional-log").mode("append").options(**options).save()
+    append(route(rows(count), options), options)
 
 def fail():
     try:
         save(5, job="late", expectedOffsets='{"0": 0}')
     except Exception:
         pass
+
+def insert():
+    columns = "key STRING, value STRING, partition INT"
+    spark.sql(f"CREATE TABLE flights_in ({columns}) USING `conditional-log`")
+    rows(1).selectExpr("*", "0 AS partition").coalesce(1).createOrReplaceTempView("flights")
+    options = f"path='{log['path']}', routed='true'"
+    spark.sql(f"INSERT INTO flights_in WITH ({options}) SELECT key, value, partition FROM flights")
 
 def stream(name, start):
     spark.readStream.schema("id BIGINT").parquet(folder + "/numbers").createOrReplaceTempView(name)
@@ -58,6 +75,10 @@ def load(*more):
     arguments = ["--input", folder + "/numbers", "--format", "parquet", "--key", "string(id)", "--value-json"]
     main([*arguments, "--log", log["path"], "--job", "bulk", *more], "load", lambda _: spark)
 
+def retry():
+    options = json.loads(topic)
+    append(route(rows(5), options), options)
+
 spark.range(3).write.parquet(folder + "/numbers")
 for name, write in {
     "load": lambda: save(5, job="load"),
@@ -72,99 +93,161 @@ for name, write in {
     "bulk": load,
     "bulk rerun": load,
     "bulk verified": lambda: load("--verify"),
+    "no job": lambda: save(1),
+    "no job, routed with a path": lambda: append(route(rows(1), log["path"]), log),
+    "no job, not routed": lambda: append(
+        rows(1).selectExpr("*", "0 AS partition").coalesce(1), log | {"routed": "true"}
+    ),
+    "no job, requested": lambda: save(1, idempotence="requested"),
+    "no job, SQL": insert,
+    "no job, a second time": lambda: save(1),
+    "retried": retry,
 }.items():
     print("begin", name, file=sys.stderr, flush=True)
     write()
     time.sleep(0.5)  # the JVM copies the output of its Python processes
 """
 
-RETRIED = """
-import json, sys, time
-from pyspark.sql import SparkSession
-from spark_cas import route
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-options = json.loads(sys.argv[1])
-frame = spark.range(5).selectExpr("string(id) AS key", "string(id) AS value")
-route(frame, options).write.format("conditional-log").mode("append").options(**options).save()
-time.sleep(0.5)
-"""
-
-
-@pytest.fixture
-def server():
-    with metrics_server() as server:
-        yield server
-
-
-def errors_of(folder, program, *arguments, **environment):
-    """Run a program as a driver whose log has only errors and the lines of writes, and return its stderr."""
-    quiet = f"--driver-java-options -Dlog4j2.configurationFile=file:{QUIET} pyspark-shell"
-    environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    ran = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        env={**os.environ, "PYSPARK_SUBMIT_ARGS": quiet, LOG_LEVEL: "info", **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        cwd=folder,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stderr
-
-
-@pytest.fixture(params=["classic", pytest.param("connect", marks=pytest.mark.full)])
-def lines(request, tmp_path, server):
-    """The lines of each write on stderr."""
-    remote = "" if request.param == "classic" else "connect"
-    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "SPARK_TESTING": "1"}  # a free port for Spark Connect
-    errors = errors_of(tmp_path, PROGRAM, str(tmp_path), remote, **environment)
-    parts = re.split(r"^begin (.*)\n", errors, flags=re.MULTILINE)[1:]
-    return dict(zip(parts[::2], (part.splitlines() for part in parts[1::2]), strict=True))
-
-
-def test_each_write_logs_one_line(lines, tmp_path, server):
-    assert server.counts()["spark_cas.rows"] == 6
-    found = {}
-    for name, each in lines.items():
-        [line] = [line for line in each if " INFO spark_cas: write " in line]
-        fields = dict(field.split("=", 1) for field in line.split() if "=" in field)
-        assert fields.pop("log") == f"file://{tmp_path}/log"
-        assert float(fields.pop("seconds")) > 0
-        found[name] = " ".join(fields.values())
-        assert not any("canary" in line for line in each)
-    assert any("metrics were not published" in line for line in lines["load"])
+WRITES = {
     # job, batch of a stream, rows, existing rows, chunks, conflicts, retries
-    assert found == {
-        "load": "load 5 0 1 0 0",
-        "rerun": "load 0 5 0 0 0",
-        "blind": "unnamed 2 0 1 0 0",
-        "rejected": "late 0 0 0 1 0",
-        "micro-batch": "sink 0 3 0 1 0 0",
-        "foreachBatch": "each 0 4 0 1 0 0",
-        "exported": "exported 6 0 1 0 0",
-        "bulk": "bulk 3 0 1 0 0",
-        "bulk rerun": "bulk 0 3 0 0 0",
-        "bulk verified": "bulk 0 3 0 0 0",
-    }
+    "load": "load 5 0 1 0 0",
+    "rerun": "load 0 5 0 0 0",
+    "blind": "unnamed 2 0 1 0 0",
+    "rejected": "late 0 0 0 1 0",
+    "micro-batch": "sink 0 3 0 1 0 0",
+    "foreachBatch": "each 0 4 0 1 0 0",
+    "exported": "exported 6 0 1 0 0",
+    "bulk": "bulk 3 0 1 0 0",
+    "bulk rerun": "bulk 0 3 0 0 0",
+    "bulk verified": "bulk 0 3 0 0 0",
+    "retried": "topic 5 0 1 0 1",
+}
 
 
-@pytest.mark.kafka
-def test_retries_are_logged_and_counted(conf, tmp_path):
-    """The first response reports an unknown producer id, so the writer appends its chunk again."""
-    with proxied_broker(conf) as proxied:
+@dataclass(frozen=True)
+class Ran:
+    """The result of the program."""
+
+    lines: dict[str, list[str]]
+    """The lines of each write on stderr."""
+    log: str
+    topic: str
+    values: list[str]
+    """The committed values in the topic."""
+    metrics: str
+    """The metrics of the write to the topic, in Prometheus' format."""
+    exported: float
+    """The rows of all writes with the target otel."""
+    events: list[RunEvent]
+
+
+@pytest.fixture(scope="module", params=["classic", *full("connect")])
+def ran(request, conf, tmp_path_factory):
+    """Run the program as a driver whose log has only errors, warnings and the lines of writes.
+
+    The first response to the append to the topic reports an unknown producer id, so the writer repeats the append.
+    """
+    folder = tmp_path_factory.mktemp("writes")
+    file = folder / "metrics.prom"
+    quiet = ["--driver-java-options", f"-Dlog4j2.configurationFile=file:{QUIET}", *ARGUMENTS, "pyspark-shell"]
+    with proxied_broker(conf) as proxied, metrics_server() as server, lineage_receiver() as receiver:
         topic = create_topic(proxied.direct)
-        spec = KafkaSpec(proxied.bootstrap, topic, topic)
+        where = by_writer(KafkaSpec(proxied.bootstrap, topic, topic))
         error = KafkaError.UNKNOWN_PRODUCER_ID
-        rule = proxied.proxy.add(Fault.FAIL_RESPONSE, Api.PRODUCE, where=by_writer(spec), error=error)
-        file = tmp_path / "metrics.prom"
-        options = {"kafka.bootstrap.servers": proxied.bootstrap, "topic": topic, "idPrefix": topic, "job": "load"}
+        rule = proxied.proxy.add(Fault.FAIL_RESPONSE, Api.PRODUCE, where=where, error=error)
+        options = {"kafka.bootstrap.servers": proxied.bootstrap, "topic": topic, "idPrefix": topic, "job": "topic"}
         options |= {"metrics": f"file:{file}"}
-        errors = errors_of(tmp_path, RETRIED, json.dumps(options))
+        arguments = [str(folder), "" if request.param == "classic" else "connect", json.dumps(options)]
+        environment = {
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": " ".join(quiet),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_TESTING": "1",  # a free port for Spark Connect
+            "OTEL_EXPORTER_OTLP_ENDPOINT": server.url,
+            "OPENLINEAGE_URL": receiver.url,
+            "HOME": str(folder),  # without the configuration of a user
+            LOG_LEVEL: "info",
+        }
+        ended = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *arguments],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            cwd=folder,
+        )
+        assert ended.returncode == 0, ended.stderr
         assert rule.reached.has_come
-        assert sorted(committed_values(proxied.direct, topic)) == [*"01234"]
-    [line] = [line for line in errors.splitlines() if " INFO spark_cas: write complete: job=load " in line]
-    values = values_in(file.read_text(), job="load")
+        parts = re.split(r"^begin (.*)\n", ended.stderr, flags=re.MULTILINE)[1:]
+        yield Ran(
+            lines=dict(zip(parts[::2], (part.splitlines() for part in parts[1::2]), strict=True)),
+            log=f"file://{folder}/log",
+            topic=f"kafka://{proxied.bootstrap}/{topic}",
+            values=committed_values(proxied.direct, topic),
+            metrics=file.read_text(),
+            exported=server.counts()["spark_cas.rows"],
+            events=receiver.events,
+        )
+
+
+def log_of(ran, name):
+    return ran.topic if name == "retried" else ran.log
+
+
+def fields_of(lines):
+    """Return the fields of the only line about a write."""
+    [line] = [line for line in lines if " INFO spark_cas: write " in line]
+    return dict(field.split("=", 1) for field in line.split() if "=" in field)
+
+
+def test_each_write_logs_one_line(ran):
+    assert ran.exported == 6
+    result = {}
+    for name, lines in ran.lines.items():
+        fields = fields_of(lines)
+        assert fields.pop("log") == log_of(ran, name)
+        assert float(fields.pop("seconds")) > 0
+        if name.startswith("no job"):
+            fields.pop("job")
+            assert " ".join(fields.values()) == "1 0 1 0 0", name
+        else:
+            result[name] = " ".join(fields.values())
+        assert not any("canary" in line for line in lines)
+    assert any("metrics were not published" in line for line in ran.lines["load"])
+    assert result == WRITES
+
+
+def test_each_write_without_a_job_logs_one_warning(ran):
+    warnings = {name: sum("name no job" in line for line in lines) for name, lines in ran.lines.items()}
+    assert warnings == {name: int(name.startswith("no job")) for name in ran.lines}
+
+
+def test_retries_are_logged_and_counted(ran):
+    assert sorted(ran.values) == [*"01234"]
+    assert fields_of(ran.lines["retried"])["retries"] == "1"
+    values = values_in(ran.metrics, job="topic")
     counts = [values[f"spark_cas_{each}_total"] for each in ("writes", "rows", "chunks", "retries")]
     assert counts == [1, 5, 1, 1]
-    assert " rows=5 existing=0 chunks=1 conflicts=0 retries=1 " in line
+
+
+def test_each_write_of_spark_and_each_micro_batch_is_one_run(ran):
+    runs: dict[str, list[Any]] = {}
+    for event in ran.events:
+        runs.setdefault(event.run.runId, []).append(event)
+    assert all(first.eventType == RunState.START for first, _ in runs.values())
+    assert all(first.eventTime <= last.eventTime for first, last in runs.values())
+    for (name, lines), events in zip(ran.lines.items(), runs.values(), strict=True):
+        fields = fields_of(lines)
+        last = events[-1]
+        for event in events:
+            assert [(each.namespace, each.name) for each in event.outputs] == [dataset_of(log_of(ran, name))]
+        is_named = name != "blind" and not name.startswith("no job")
+        assert last.job.name == (fields["job"] if is_named else f"append to {dataset_of(ran.log)[1]}")
+        is_stream = name in ("micro-batch", "foreachBatch")
+        assert last.job.facets["jobType"]["processingType"] == ("STREAMING" if is_stream else "BATCH")
+        assert last.outputs[0].outputFacets["outputStatistics"]["rowCount"] == int(fields["rows"])
+        error = last.run.facets.get("errorMessage", {"message": None})["message"]
+        expected = (RunState.FAIL, "CONFLICT") if name == "rejected" else (RunState.COMPLETE, None)
+        assert (last.eventType, error) == expected

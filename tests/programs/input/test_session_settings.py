@@ -164,6 +164,7 @@ def has_setting(session, name):
         return False
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [*EXPRESSIONS, *FILES])
 def test_setting_changes_rows_and_pinned_setting_does_not(session, files, name):
     is_known = has_setting(session, name)
@@ -179,7 +180,7 @@ def test_setting_changes_rows_and_pinned_setting_does_not(session, files, name):
 def test_rows_are_the_same_if_all_settings_differ(session, files):
     with pinned_settings(session):
         expected = {name: result(session, files, name) for name in [*EXPRESSIONS, *FILES]}
-    for name in PINNED:
+    for name in {*PINNED, *EXPRESSIONS, *FILES}:
         session.conf.set(name, other_value(name))
     with pinned_settings(session):
         assert {name: result(session, files, name) for name in expected} == expected
