@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 from openlineage.client.event_v2 import RunEvent, RunState
-from spark_cas.options.lineage import dataset_of
+from spark_cas.options.lineage_and_metrics import dataset_of
 
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.log_lines import LOG_LEVEL
