@@ -24,10 +24,18 @@ from spark_cas.spark.arrow_rows import by_partition
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.schema import EndMarkers, Mark
 from spark_cas.spark.worker import planned_log, task_number
-from spark_cas.spark.writing.complete_input import task_rows
-from spark_cas.spark.writing.measured import measured
-from spark_cas.spark.writing.report import TaskReport, accepted, appended_rows, attempted, is_rejected, put_report
-from spark_cas.spark.writing.stop_others import for_last_requests, stop_others
+from spark_cas.spark.writing.end_markers import task_rows
+from spark_cas.spark.writing.report import (
+    TaskReport,
+    accepted,
+    appended_rows,
+    attempted,
+    for_last_requests,
+    is_rejected,
+    measured,
+    put_report,
+    stop_others,
+)
 
 
 @dataclass(frozen=True, slots=True)

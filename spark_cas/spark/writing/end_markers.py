@@ -5,6 +5,9 @@ ends. Between two batches this is like the end of the rows. So `route` adds one 
 sorts it after all other rows of the partition. A task completes a partition only after it has read this row.
 
 An end marker has no key, the value `MARKER`, and a negative ``partition``. All other columns are null.
+
+Streams, and frames that `route` did not return, have none. Then no task knows whether it has read all of its rows,
+and the driver's commit completes the write: Spark calls it only after all tasks have succeeded.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +20,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, StringType
 
 from spark_cas.core.errors import NotRoutedError
+from spark_cas.spark.accelerators.input_stream import has_ended, until_cut_off
+from spark_cas.spark.accelerators.quick_ack import acknowledged
 from spark_cas.spark.schema import EndMarkers, mark_of, marks_by_topic
 
 if TYPE_CHECKING:
@@ -200,3 +205,32 @@ def _not_in_one_task() -> NotRoutedError:
         f"a load with atomic=load on Kafka needs all rows in one task, and this task has only some of them. Nothing "
         f"was appended. {_ROUTE}"
     )
+
+
+def task_rows(batches: Iterator[pa.RecordBatch], partitions: int, markers: EndMarkers) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task, and raise an error after the last one if the input was cut off.
+
+    Without end markers, it may be undetected (`has_end`): the rows may be only a part of those of the task.
+
+    Raises:
+        EOFError: The input was cut off.
+        NotRoutedError: The frame was changed after `route`, or its rows are in several tasks.
+    """
+    match markers:
+        case "none":
+            yield from require_no_end_markers(until_cut_off(acknowledged(batches)))
+        case "load":
+            yield from all_in_one_task(acknowledged(batches), partitions)
+        case "partition":
+            try:
+                yield from before_end_markers(acknowledged(batches), partitions)
+            except EOFError:
+                # Spark retries a task that raises. It need not if no batch is missing.
+                if has_ended():
+                    raise changed_after_route("a partition has no end marker") from None
+                raise
+
+
+def has_end(markers: EndMarkers) -> bool:
+    """Return whether a task with these end markers knows that it has all of its rows."""
+    return markers != "none"

@@ -41,12 +41,9 @@ from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.schema import EndMarkers, check_write_schema, refuse_claims
 from spark_cas.spark.versions import DataSourceStreamArrowWriter, only_commits
 from spark_cas.spark.worker import local_property, open_here, planned_log, task_number
-from spark_cas.spark.writing.complete_input import has_end, task_rows
-from spark_cas.spark.writing.end_markers import require_markers
-from spark_cas.spark.writing.measured import measured, measured_plan
+from spark_cas.spark.writing.end_markers import has_end, require_markers, task_rows
 from spark_cas.spark.writing.preflight import placement_of, preflight_limits, refuse_one_transaction, require_layout
-from spark_cas.spark.writing.report import TaskReport, accepted, attempted
-from spark_cas.spark.writing.stop_others import for_last_requests
+from spark_cas.spark.writing.report import TaskReport, accepted, attempted, for_last_requests, measured, measured_plan
 from spark_cas.spark.writing.write import with_job_state
 
 _QUERY_ID = "sql.streaming.queryId"

@@ -22,8 +22,7 @@ from spark_cas.spark.schema import marks_by_topic, with_mark
 from spark_cas.spark.worker import open_here
 from spark_cas.spark.writing.blind_write import BlindWriter
 from spark_cas.spark.writing.end_markers import changed_after_route
-from spark_cas.spark.writing.measured import measured_plan, rows_in
-from spark_cas.spark.writing.report import TaskReport, is_rejected, rank_of
+from spark_cas.spark.writing.report import TaskReport, is_rejected, measured_plan, rank_of, rows_in
 from spark_cas.spark.writing.stream_write import BatchWriter, plan_batch_write
 from spark_cas.spark.writing.write import CheckedWrite, ConditionalLogWriter, checked_write, warn_of_missing_job
 

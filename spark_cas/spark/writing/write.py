@@ -47,9 +47,7 @@ from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.schema import EndMarkers, Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import open_here, planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
-from spark_cas.spark.writing.complete_input import has_end, task_rows
-from spark_cas.spark.writing.end_markers import require_markers
-from spark_cas.spark.writing.measured import measured, measured_plan
+from spark_cas.spark.writing.end_markers import has_end, require_markers, task_rows
 from spark_cas.spark.writing.preflight import placement_by_key, placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import (
     TaskReport,
@@ -57,11 +55,14 @@ from spark_cas.spark.writing.report import (
     appended_rows,
     attempted,
     check_report,
+    for_last_requests,
     is_rejected,
+    measured,
+    measured_plan,
     partitions_of_rejected,
     put_report,
+    stop_others,
 )
-from spark_cas.spark.writing.stop_others import for_last_requests, stop_others
 from spark_cas.spark.writing.verify import hash_rows, require_same
 
 _LOG = logging.getLogger("spark_cas")
