@@ -6,8 +6,8 @@ import sys
 from spark_cas.cli.opening import duration_of, opened
 from spark_cas.log import clock
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.forgetting import forget as forget_job_entries
-from spark_cas.log.forgetting import forget_job, older_jobs
+from spark_cas.log.jobs import forget as forget_job_entries
+from spark_cas.log.jobs import forget_job, older_jobs
 from spark_cas.log.load.locking import abort_job
 from spark_cas.programs.errors import UsageError
 

@@ -15,7 +15,7 @@ from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.plan import Layout, Progress
 from spark_cas.log.backend import Backend
 from spark_cas.log.clock import time_text
-from spark_cas.log.doctor.job_states import JobPartition, job_states
+from spark_cas.log.jobs import JobPartition, job_states
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.atomic_load import undecided_progress
 from spark_cas.log.load.planning import job_progress

@@ -19,7 +19,7 @@ from spark_cas.cli.opening import naming, read_options
 from spark_cas.core.finding import Finding, Problem, Severity
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
-from spark_cas.log.doctor.examining import exact_transaction, examine, own_transactions
+from spark_cas.log.doctor import exact_transaction, examine, own_transactions
 from spark_cas.log.open import open_log, with_short_timeout
 from spark_cas.options.option_names import without_secret
 from spark_cas.programs.errors import ExitCode, UsageError

@@ -269,7 +269,7 @@ class Registry(Protocol):
         """Remove the records of a job with this plan: its progress, its completion and, last, the plan itself.
 
         If the call is interrupted, repeat it: the plan stays until everything else is removed.
-        `spark_cas.log.forgetting` decides whether the removal is safe. Writers without a claim on a partition are
+        `spark_cas.log.jobs` decides whether the removal is safe. Writers without a claim on a partition are
         fenced first, as an expansion would do.
 
         Raises StorageError.

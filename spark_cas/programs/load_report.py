@@ -13,9 +13,9 @@ from spark_cas.core.outcome import Appends
 from spark_cas.core.plan import PartitionResult, Progress
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_since
+from spark_cas.log.jobs import removed_rows
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.planning import job_results, require_same_kind, require_same_log
-from spark_cas.log.load.removed_rows import removed_rows
 from spark_cas.log.open import AnySpec, open_log, with_short_timeout
 from spark_cas.options.request import WriteRequest
 from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of

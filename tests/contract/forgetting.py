@@ -8,7 +8,7 @@ from spark_cas.core.plan import Plan
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.forgetting import forget, forget_job, older_jobs
+from spark_cas.log.jobs import forget, forget_job, older_jobs
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 from tests.contract.base import ContractBase
 from tests.support.batches import run_batch

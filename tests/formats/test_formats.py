@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_cas.log import clock
-from spark_cas.log.forgetting import forget_job
+from spark_cas.log.jobs import forget_job
 from tests.formats.make import INTERRUPTED, JOBS, facts
 from tests.formats.stored_topic import restored_topic
 from tests.objects.places import local_log

@@ -11,7 +11,7 @@ from spark_cas.core.errors import LogError, StorageError
 from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.log import clock
-from spark_cas.log.forgetting import forget_job
+from spark_cas.log.jobs import forget_job
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.client_errors import Right, on_groups, on_ids, on_topic
 from spark_cas.log.kafka.settings.kafka_spec import DEFAULT_PREFIX, KafkaSpec

@@ -21,7 +21,7 @@ from spark_cas import open_log
 from spark_cas.core.errors import UndecidedError
 from spark_cas.core.finding import Problem, Severity
 from spark_cas.log import clock
-from spark_cas.log.doctor.examining import transaction_finding
+from spark_cas.log.doctor import transaction_finding
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.accelerators import librdkafka
 from spark_cas.log.kafka.client.client_errors import Right, on_ids, on_topic

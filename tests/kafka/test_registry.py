@@ -21,7 +21,7 @@ from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress
 from spark_cas.core.recorded_fields import to_json
 from spark_cas.core.records import records_of_bytes
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.forgetting import forget_job
+from spark_cas.log.jobs import forget_job
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.sending import produce

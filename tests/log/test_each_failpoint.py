@@ -11,7 +11,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import AT_LEAST_ONCE
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.forgetting import forget_job
+from spark_cas.log.jobs import forget_job
 from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.append_rows import load_blind
 from spark_cas.log.load.cancelling import Rejection, cancel_run

@@ -8,8 +8,7 @@ import pytest
 
 from spark_cas import open_log
 from spark_cas.core.finding import Problem, Severity
-from spark_cas.log import clock
-from spark_cas.log.doctor import examining
+from spark_cas.log import clock, doctor
 from spark_cas.log.objects import paths
 from tests.objects.bad_day import BUSY, BadDay, proxy_to
 from tests.objects.servers import S3_OPTIONS, moto
@@ -176,7 +175,7 @@ def test_store_that_fails_puts_is_an_error(s3):
             log.create(2)
         with open_log(spec) as log:
             proxy.day = BadDay(BUSY, 4, "PUT", paths.PROBE)
-            findings = examining.examine(log, clock.now_ms())
+            findings = doctor.examine(log, clock.now_ms())
         assert proxy.day.began.is_set()
     problems = {each.problem for each in findings}
     assert Problem.STORE_UNPROBED not in problems
@@ -236,7 +235,7 @@ def test_findings_are_sorted_by_severity(tmp_path, later):
         lock_of_ended_process(log)
         unfinished_expansion(log)
         later(2 * HOUR_MS)
-        severities = [each.severity for each in examining.examine(log, clock.now_ms())]
+        severities = [each.severity for each in doctor.examine(log, clock.now_ms())]
     assert severities == [Severity.ERROR, Severity.WARNING, Severity.WARNING]
 
 

@@ -7,7 +7,7 @@ import pytest
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended
 from spark_cas.core.plan import Plan
-from spark_cas.log.forgetting import forget, forget_job, older_jobs
+from spark_cas.log.jobs import forget, forget_job, older_jobs
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.objects.store_replies import NotNowError

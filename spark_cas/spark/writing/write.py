@@ -27,6 +27,7 @@ from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BY_PARTITION, Completion, Layout, PartitionResult, Plan
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
+from spark_cas.log.jobs import log_removed_rows
 from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.atomic_load import Spool, abort_group, abort_left, in_one_transaction
 from spark_cas.log.load.cancelling import TaskRun
@@ -39,7 +40,6 @@ from spark_cas.log.load.planning import (
     rows_before,
     rows_of_run,
 )
-from spark_cas.log.load.removed_rows import log_removed_rows
 from spark_cas.log.open import AnySpec, answered_before, for_one_transaction
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.arrow_rows import by_partition

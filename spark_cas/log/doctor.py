@@ -10,7 +10,7 @@ from spark_cas.core.finding import Finding, OpenTransaction, Problem, Severity
 from spark_cas.core.load_locks import LoadLock
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
-from spark_cas.log.doctor.job_states import JobState, State, job_states
+from spark_cas.log.jobs import JobState, State, job_states
 from spark_cas.log.load.locking import is_process_running
 from spark_cas.log.timing import LONGEST_TRANSACTION_MS
 
