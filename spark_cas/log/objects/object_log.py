@@ -28,19 +28,19 @@ from spark_cas.log.backend import Backend, Preflight
 from spark_cas.log.deadline import within
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.appending import Appender, append_blind
-from spark_cas.log.objects.control_chunks import (
+from spark_cas.log.objects.ledger import Ledger
+from spark_cas.log.objects.partition import PartitionChunks
+from spark_cas.log.objects.registry import (
+    Groups,
+    ObjectRegistry,
     RecordedLayout,
     StoredLayouts,
-    end_partition,
     put_intent,
     put_layout,
     read_expansions,
     read_layout,
     stored_layouts,
 )
-from spark_cas.log.objects.ledger import Ledger
-from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.registry import Groups, ObjectRegistry
 from spark_cas.log.objects.store import RetryingStore, Store, open_store
 from spark_cas.log.objects.store_replies import PutReply
 from spark_cas.log.spec import LogSpec
@@ -223,7 +223,7 @@ class ObjectLog(ObjectRegistry, Backend):
         return put_intent(self._store, Intent(layout.epoch + 1, partitions, layout.partitions))
 
     def end_partition(self, partition: int, intent: Intent) -> int:
-        return end_partition(self._store, self._partition(partition), intent.epoch)
+        return self._partition(partition).end(intent.epoch)
 
     def finish_expansion(self, expansion: Expansion) -> None:
         """Record the new layout. The partitions are created with their first chunk."""

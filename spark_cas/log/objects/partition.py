@@ -9,6 +9,7 @@ that trimming had freed.
 """
 
 import json
+import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,12 +18,22 @@ import pyarrow as pa
 
 from spark_cas.core.errors import ChunkDamagedError, StorageError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.records import first_since
+from spark_cas.core.records import RECORDS, first_since
 from spark_cas.log.deadline import within
 from spark_cas.log.objects import documents, paths
-from spark_cas.log.objects.chunk_file import HEADER_BYTES, ChunkId, StoredChunk, decode, decode_header, newest_ms
+from spark_cas.log.objects.chunk_file import (
+    HEADER_BYTES,
+    ChunkHeader,
+    ChunkId,
+    StoredChunk,
+    decode,
+    decode_header,
+    encode,
+    newest_ms,
+)
 from spark_cas.log.objects.registry import Groups
 from spark_cas.log.objects.store import RetryingStore
+from spark_cas.log.objects.store_replies import PutReply
 
 _REMEMBERED = 32
 """Number of chunks that are recorded before a start, and number of starts that are kept."""
@@ -289,6 +300,44 @@ class PartitionChunks:
             if any(each.base_offset <= base for each in trimmed):
                 answer = False
         return answer
+
+    def end(self, epoch: int) -> int:
+        """Append the control chunk of an epoch, unless the partition has one, and return the end offset.
+
+        A control chunk holds no record, occupies one offset and carries the new layout epoch. A chunk may only follow
+        a chunk whose epoch is not higher than its own. Writers of the old layout therefore cannot append at or after
+        a control chunk, and its end is the threshold of the partition.
+
+        After each put, this reads the end again, for every reply of the store. If another writer appended first, it
+        retries at the new end. Raises StorageError if other writers won, or the store did not reply, until the
+        deadline.
+        """
+        doing = f"ending {self._store.at(paths.partition(self.number))}"
+        wait = self._store.wait(doing)
+        while True:
+            bounds, newest = self.find_end()
+            if newest and newest.header.layout_epoch >= epoch:
+                return bounds.end_offset
+            header = ChunkHeader(
+                log_id=self.log_id,
+                partition=self.number,
+                base_offset=bounds.end_offset,
+                end_offset=bounds.end_offset + 1,
+                write_id=uuid.uuid4().hex,
+                layout_epoch=epoch,
+                previous=newest.id if newest else None,
+                progress=None,
+            )
+            data, _ = encode(header, RECORDS.empty_table())
+            if self._store.create(paths.chunk(self.number, bounds.end_offset), data) is PutReply.ALREADY_EXISTS:
+                there = self.stored_at(bounds.end_offset)
+                if there and self.is_undecided(there):
+                    self.groups.abort(there.header.group)  # its layout ends here
+            if not wait.again("others were faster, or the store did not answer"):
+                raise StorageError(
+                    f"{doing}: others were faster, or the store did not answer, for {wait.waited:.0f} s. Expand the "
+                    f"log again, to the same count."
+                )
 
     def _chain_before(self, base_offset: int) -> list[ChunkId]:
         """Return the readable chunks before one, newest first. Each id is from the chunk after it."""

@@ -1,6 +1,6 @@
-"""Registry and load locks: entries of jobs and groups as objects that are put once, and locks as numbered objects.
+"""Registry, load locks and layouts: entries of jobs and groups, layouts and expansions are objects that are put once.
 
-A writer changes the locks by creating the object with the next number.
+The locks are numbered objects. A writer changes them by creating the object with the next number.
 """
 
 import json
@@ -8,17 +8,19 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
-from spark_cas.core.errors import StorageError
+from spark_cas.core.errors import FormatError, StorageError
+from spark_cas.core.expansion import Expansion, Intent
 from spark_cas.core.group import ABORTED, GroupOutcome, outcome_from_json, outcome_to_json
 from spark_cas.core.load_locks import LoadLocks, load_locks_from_json
-from spark_cas.core.plan import Plan, input_entry
-from spark_cas.core.recorded_fields import recorded
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, known_partitioner
+from spark_cas.core.plan import MOST_PARTITIONS, Layout, Plan, input_entry
+from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields, recorded
 from spark_cas.log import clock
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
-from spark_cas.log.objects.store import RetryingStore
+from spark_cas.log.objects.store import RetryingStore, Store
 from spark_cas.log.protocol import EntryKind
 
 _PATHS = {
@@ -176,3 +178,94 @@ class Groups:
         self._decided[group] = outcome_from_json(text, group)
         if len(self._decided) > _MOST_REMEMBERED:
             self._decided.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLayouts:
+    """Layouts and intents from a listing."""
+
+    layouts: tuple[str, ...]
+    """Paths of the layouts, oldest first."""
+    pending: str | None
+    """The path of the unfinished expansion; None if there is none."""
+
+
+def stored_layouts(store: Store) -> StoredLayouts:
+    """List the layouts of a log. The result is empty if there is no log. Raises StorageError."""
+    listed = store.below(paths.LAYOUTS)
+    layouts = tuple(each for each in listed if not paths.is_intent(each))
+    # The intent of an expansion sorts just before its layout.
+    return StoredLayouts(layouts, listed[-1] if layouts and paths.is_intent(listed[-1]) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLayout:
+    """A layout as stored."""
+
+    layout: Layout
+    expansion: Expansion | None
+    """The expansion that created the layout; None for the first layout."""
+    partitioner: Partitioner
+    """The partitioner of the log. A layout stores it unless it is the default."""
+
+
+def read_layout(store: Store, path: str) -> RecordedLayout:
+    """Read a layout. Raises FormatError, StorageError."""
+    fields = documents.decode(_data(store, path), "a layout of the log")
+    thresholds = fields.pop("thresholds", None)
+    try:
+        partitioner = known_partitioner(fields.pop("partitioner", DEFAULT_PARTITIONER))
+        layout = from_fields(Layout, fields)
+        if layout.partitions not in range(1, MOST_PARTITIONS + 1):
+            raise ValueError(f"a log has 1 to {MOST_PARTITIONS} partitions")
+        fields = {"epoch": layout.epoch, "partitions": layout.partitions, "thresholds": thresholds}
+        expansion = None if thresholds is None else from_fields(Expansion, fields)
+    except INVALID_FIELDS:
+        raise FormatError(
+            f"{path}: a layout of the log has other fields than expected. Is it a newer version's?"
+        ) from None
+    return RecordedLayout(layout, expansion, partitioner)
+
+
+def read_expansions(store: Store, stored: StoredLayouts) -> tuple[tuple[Expansion, ...], Intent | None]:
+    """Read the finished expansions, oldest first, and the unfinished one. Raises FormatError, StorageError."""
+    # No expansion led to the first layout.
+    result = (read_layout(store, path).expansion for path in stored.layouts[1:])
+    pending = None if stored.pending is None else _decode_intent(_data(store, stored.pending))
+    return tuple(each for each in result if each is not None), pending
+
+
+def put_intent(store: RetryingStore, intent: Intent) -> Intent:
+    """Record an expansion, unless one to its epoch is recorded. Return the recorded one.
+
+    Raises FormatError, StorageError.
+    """
+    return _decode_intent(store.put_once(paths.intent(intent.epoch), documents.encode(asdict(intent))))
+
+
+def put_layout(store: RetryingStore, recorded: RecordedLayout) -> None:
+    """Record a layout, unless one of its epoch is recorded. Raises StorageError."""
+    fields = asdict(recorded.layout)
+    if recorded.expansion is not None:
+        fields["thresholds"] = recorded.expansion.thresholds
+    if recorded.partitioner != DEFAULT_PARTITIONER:
+        # Versions that do not know this field reject the layout. Otherwise they would use the default partitioner.
+        fields["partitioner"] = recorded.partitioner
+    store.put_once(paths.layout(recorded.layout.epoch), documents.encode(fields))
+
+
+def _decode_intent(data: bytes | memoryview) -> Intent:
+    try:
+        return from_fields(Intent, documents.decode(data, "an expansion of the log"))
+    except INVALID_FIELDS:
+        raise FormatError(
+            "an expansion of the log was begun by another version, whose record has other fields. Finish it with "
+            "that."
+        ) from None
+
+
+def _data(store: Store, path: str) -> memoryview:
+    data = store.get(path)
+    if data is None:
+        raise FormatError(f"{path} vanished while it was read. Restore it from a copy.")
+    return data
