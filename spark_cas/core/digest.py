@@ -8,7 +8,18 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
-from spark_cas.core.records import NULL_LENGTH, RECORDS, Headers, bytes_of, headers_of, lengths_of, times_of
+from spark_cas.core.records import (
+    NULL_LENGTH,
+    RECORDS,
+    Headers,
+    bytes_of,
+    headers_of,
+    joined,
+    lengths_of,
+    no_bytes,
+    numbers_as_bytes,
+    times_of,
+)
 
 _VERSION = b"spark_cas rows 1"
 
@@ -138,10 +149,10 @@ def row_digests(records: pa.RecordBatch) -> list[bytes]:
     key, value, headers, timestamp = records.columns
     counts = headers_of(headers).counts
     lengths = (lengths_of(column, of_null=NULL_LENGTH) for column in (key, value))
-    columns = [_numbers(*lengths, times_of(timestamp), counts), key, value]
+    columns = [numbers_as_bytes(*lengths, times_of(timestamp), counts), key, value]
     if counts.any():
         columns.append(_headers_as_bytes(headers))
-    rows = _joined(*columns)
+    rows = joined(*columns)
     bounds = np.frombuffer(rows.buffers()[1], np.int64, len(rows) + 1, rows.offset * 8).tolist()
     data = memoryview(rows.buffers()[2])
     digest = xxhash.xxh3_128_digest
@@ -151,26 +162,11 @@ def row_digests(records: pa.RecordBatch) -> list[bytes]:
 def _headers_as_bytes(column: pa.Array) -> pa.Array:
     """Return all headers of each row as one value."""
     headers = headers_of(column)
-    fixed = _numbers(_key_lengths(headers), lengths_of(headers.values, of_null=NULL_LENGTH))
-    each = _joined(fixed, headers.keys.cast(pa.binary()), headers.values)
+    fixed = numbers_as_bytes(_key_lengths(headers), lengths_of(headers.values, of_null=NULL_LENGTH))
+    each = joined(fixed, headers.keys, headers.values)
     ends = np.cumsum(headers.counts)
-    begins = pa.array(np.concatenate(([0], ends)).astype(np.int32))
-    return pc.binary_join(pa.ListArray.from_arrays(begins, each.cast(pa.binary())), b"")
-
-
-def _numbers(*columns: NDArray[np.int64]) -> pa.Array:
-    table = np.column_stack(columns).astype("<i8")
-    width = table.shape[1] * 8
-    kind = pa.binary(width)
-    return pa.FixedSizeBinaryArray.from_buffers(kind, len(table), [None, pa.py_buffer(table.tobytes())])
-
-
-def _joined(*columns: pa.Array) -> pa.Array:
-    """Return the bytes of all columns for each row, concatenated; a null adds no bytes."""
-    large = [column.cast(pa.large_binary()) for column in columns]
-    # Created on demand, because pyarrow imports pandas with the first scalar.
-    nothing = pa.scalar(b"", pa.large_binary())
-    return pc.binary_join_element_wise(*large, nothing, null_handling="replace", null_replacement=b"")
+    begins = pa.array(np.concatenate(([0], ends)))
+    return pc.binary_join(pa.LargeListArray.from_arrays(begins, each), no_bytes())
 
 
 def _require_records(records: pa.RecordBatch) -> None:

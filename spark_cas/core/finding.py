@@ -1,4 +1,4 @@
-"""Problems of a log, its brokers or its store, as `spark-cas doctor` reports them, and open transactions (KIP-664)."""
+"""Problems of a log, its brokers or its store, as `spark-cas doctor` reports them; open transactions (KIP-664)."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -30,8 +30,8 @@ class LoadLock:
     ranges: tuple[tuple[int, int], ...]
     """The partitions, as half-open ranges."""
     process: str
-    """The process of the run (`spark_cas.log.load.locking.process_name`); empty if it is not known. When it exits, the
-    run is over."""
+    """The process of the run (`process_name` in `spark_cas.log.load.locking`); empty if it is not known. When it
+    exits, the run is over."""
     granted_at_ms: int
     """Milliseconds since 1970."""
     after: tuple[str, ...] = ()

@@ -1,12 +1,12 @@
 """Kafka's partitioners over Arrow arrays: each row gets the partition that Kafka's own clients choose.
 
-The hash functions process all keys in parallel, four bytes of each key at a time.
+`murmur2` processes all keys in parallel, four bytes of each key at a time.
 """
 
 import struct
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, TypeAlias, assert_never, get_args
 
 import numpy as np
@@ -14,7 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_cas.core.records import NULL_LENGTH, RECORDS, bytes_of, headers_of, lengths_of, nulls_of, times_of
+from spark_cas.core.records import (
+    NULL_LENGTH,
+    RECORDS,
+    bytes_of,
+    headers_of,
+    joined,
+    lengths_of,
+    no_bytes,
+    nulls_of,
+    numbers_as_bytes,
+    times_of,
+)
 
 Partitioner: TypeAlias = Literal["murmur2", "crc32"]
 """``murmur2`` is the Java client's default, ``crc32`` is librdkafka's ``consistent``."""
@@ -119,66 +130,6 @@ def _positive_murmur2_of(key: bytes) -> int:
     return (state ^ state >> 15) & 0x7FFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    """Keys sorted longest first, so that the keys with remaining words are always a prefix."""
-
-    order: NDArray[np.intp]
-    """The position of each key in the column."""
-    starts: NDArray[np.int64]
-    """The index of each key's first byte."""
-    lengths: NDArray[np.int64]
-    words: _Words
-    """The little-endian word that starts at each byte index. Bytes after the last key are undefined."""
-
-    @classmethod
-    def of(cls, column: pa.Array) -> "_Keys":
-        data = bytes_of(column)
-        lengths = lengths_of(column, of_null=0)
-        starts = np.cumsum(lengths) - lengths
-        # The last word of the last key may extend past the data by up to four bytes.
-        padded = np.empty(len(data) + 4, dtype=np.uint8)
-        padded[: len(data)] = data
-        words: _Words = np.ndarray((len(data) + 1,), dtype="<u4", buffer=padded, strides=(1,))
-        fewer = lengths.max(initial=0) - lengths
-        # numpy uses a radix sort for uint16, which reduces the time for keys of mixed lengths by a third.
-        order = np.argsort(fewer.astype(np.uint16) if fewer.max(initial=0) < 2**16 else fewer, kind="stable")
-        return cls(order, starts[order], lengths[order], words)
-
-    def fold(
-        self,
-        state: _Words,
-        step: Callable[[_Words, _Words], _Words],
-        remaining: Callable[[int, _Words], int],
-    ) -> None:
-        """Feed the whole words of every key into its state, in place.
-
-        A step over few long keys wastes its fixed cost, so ``remaining`` processes the last few keys one by one. A
-        single huge key among short ones then costs only its own bytes. ``step`` takes the states of many keys and one
-        word of each.
-        """
-        counts = self.lengths // 4
-        ascending = counts[::-1]
-        done = 0
-        while (active := len(counts) - int(np.searchsorted(ascending, done, side="right"))) > _FEW_KEYS:
-            state[:active] = step(state[:active], self.words[self.starts[:active] + 4 * done])
-            done += 1
-        for i in range(active):
-            start = int(self.starts[i])
-            left = self.words[start + 4 * done : start + 4 * int(counts[i]) : 4]
-            state[i] = remaining(int(state[i]), left)
-
-    def tails(self) -> tuple[NDArray[np.int64], _Words]:
-        """Return the number of bytes (0 to 3) after the whole words of each key, and these bytes as a word."""
-        sizes = self.lengths % 4
-        return sizes, self.words[self.starts + self.lengths - sizes] & _TAIL_MASKS[sizes]
-
-    def in_column_order(self, state: _Words) -> _Words:
-        hashes = np.empty_like(state)
-        hashes[self.order] = state
-        return hashes
-
-
 def murmur2(column: pa.Array) -> NDArray[np.int32]:
     """Return Kafka's 32-bit murmur2 (seed 0x9747b28c) of each key, as Java's signed int.
 
@@ -186,16 +137,38 @@ def murmur2(column: pa.Array) -> NDArray[np.int32]:
     ``org.apache.kafka.common.utils.Utils.murmur2``. A null has the hash of the empty key. Raises TypeError for keys
     of another type than binary, large_binary, string or large_string.
     """
-    keys = _Keys.of(column)
-    state = np.uint32(_MURMUR2_SEED) ^ keys.lengths.astype(np.uint32)
-    keys.fold(state, _murmur2_step, _murmur2_tail)
-    sizes, tails = keys.tails()
-    state ^= tails
+    data, lengths = bytes_of(column), lengths_of(column, of_null=0)
+    # The last word of the last key may extend past the data by up to four bytes.
+    padded = np.empty(len(data) + 4, dtype=np.uint8)
+    padded[: len(data)] = data
+    # The little-endian word that starts at each byte.
+    words: _Words = np.ndarray((len(data) + 1,), dtype="<u4", buffer=padded, strides=(1,))
+    # With the longest keys first, the keys with remaining words are always a prefix.
+    fewer = lengths.max(initial=0) - lengths
+    # numpy uses a radix sort for uint16, which reduces the time for keys of mixed lengths by a third.
+    order = np.argsort(fewer.astype(np.uint16) if fewer.max(initial=0) < 2**16 else fewer, kind="stable")
+    starts, lengths = (np.cumsum(lengths) - lengths)[order], lengths[order]
+    state = np.uint32(_MURMUR2_SEED) ^ lengths.astype(np.uint32)
+    counts, done = lengths // 4, 0
+    while (active := len(counts) - int(np.searchsorted(counts[::-1], done, side="right"))) > _FEW_KEYS:
+        mixed = _murmur2_mix(words[starts[:active] + 4 * done])
+        state[:active] = (state[:active] * np.uint32(_MURMUR2_M)) ^ mixed
+        done += 1
+    # A step over few long keys wastes its fixed cost. A huge key among short ones so costs only its own bytes.
+    for i in range(active):
+        start, one = int(starts[i]), int(state[i])
+        for word in _murmur2_mix(words[start + 4 * done : start + 4 * int(counts[i]) : 4]).data:
+            one = (one * _MURMUR2_M & _UINT32) ^ word
+        state[i] = one
+    sizes = lengths % 4
+    state ^= words[starts + lengths - sizes] & _TAIL_MASKS[sizes]
     state *= _MURMUR2_TAIL_FACTORS[sizes]
     state ^= state >> 13
     state *= np.uint32(_MURMUR2_M)
     state ^= state >> 15
-    return keys.in_column_order(state).view(np.int32)
+    hashes = np.empty_like(state)
+    hashes[order] = state
+    return hashes.view(np.int32)
 
 
 def _murmur2_mix(words: _Words) -> _Words:
@@ -205,70 +178,24 @@ def _murmur2_mix(words: _Words) -> _Words:
     return mixed
 
 
-def _murmur2_step(state: _Words, words: _Words) -> _Words:
-    return (state * np.uint32(_MURMUR2_M)) ^ _murmur2_mix(words)
-
-
-def _murmur2_tail(state: int, words: _Words) -> int:
-    for mixed in _murmur2_mix(words).data:
-        state = (state * _MURMUR2_M & _UINT32) ^ mixed
-    return state
-
-
-def _crc32_tables() -> _Words:
-    """Return four tables; table ``n`` maps a byte to the remainder of that byte followed by ``n`` zero bytes."""
-    table: _Words = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = (table >> np.uint32(1)) ^ (table & np.uint32(1)) * np.uint32(0xEDB88320)
-    tables = [table]
-    for _ in range(3):
-        tables.append((tables[-1] >> 8) ^ table[tables[-1] & 0xFF])
-    return np.stack(tables)
-
-
-_CRC32_TABLES = _crc32_tables()
-
-
 def crc32(column: pa.Array) -> _Words:
     """Return the CRC-32 (that of zlib) of each key.
 
-    The time is linear in the number of keys and bytes, even if key lengths differ widely. Source:
-    ``rd_kafka_msg_partitioner_consistent`` of librdkafka. A null has the hash of the empty key, 0. Raises TypeError
-    as `murmur2`.
+    Source: ``rd_kafka_msg_partitioner_consistent`` of librdkafka. A null has the hash of the empty key, 0. Raises
+    TypeError as `murmur2`.
     """
-    keys = _Keys.of(column)
-    state = np.full(len(column), _UINT32, dtype=np.uint32)
-    keys.fold(state, _crc32_step, _crc32_tail)
-    sizes, tails = keys.tails()
-    for i in range(3):
-        longer = (state >> 8) ^ _CRC32_TABLES[0][(state ^ (tails >> (8 * i))) & 0xFF]
-        state = np.where(sizes > i, longer, state)
-    return keys.in_column_order(~state)
-
-
-def _crc32_step(state: _Words, words: _Words) -> _Words:
-    mixed = state ^ words
-    state = _CRC32_TABLES[3][mixed & 0xFF]
-    state ^= _CRC32_TABLES[2][(mixed >> 8) & 0xFF]
-    state ^= _CRC32_TABLES[1][(mixed >> 16) & 0xFF]
-    state ^= _CRC32_TABLES[0][mixed >> 24]
-    return state
-
-
-def _crc32_tail(state: int, words: _Words) -> int:
-    return zlib.crc32(words.data, state ^ _UINT32) ^ _UINT32
+    data, ends = bytes_of(column), np.cumsum(lengths_of(column, of_null=0)).tolist()
+    return np.fromiter((zlib.crc32(data[begin:end]) for begin, end in pairwise([0, *ends])), np.uint32, len(column))
 
 
 def _contents_of(records: pa.RecordBatch) -> pa.Array:
     """Return the content of each row as one value, as `partition_of` defines it for rows without a key."""
     headers = headers_of(_column(records, "headers"))
-    ends = np.cumsum(headers.counts)
-    entries = pa.LargeListArray.from_arrays(
-        pa.array(np.concatenate([np.zeros(1, dtype=np.int64), ends])),
-        _joined([*_framed(headers.keys), *_framed(headers.values)]),
-    )
-    time = _number_bytes(times_of(_column(records, "timestamp")))
-    return _joined([*_framed(_column(records, "value")), time, pc.binary_join(entries, _no_bytes())])
+    ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(headers.counts)])
+    entries = joined(*_framed(headers.keys), *_framed(headers.values))
+    each = pc.binary_join(pa.LargeListArray.from_arrays(pa.array(ends), entries), no_bytes())
+    time = numbers_as_bytes(times_of(_column(records, "timestamp")))
+    return joined(*_framed(_column(records, "value")), time, each)
 
 
 def _column(records: pa.RecordBatch, name: str) -> pa.Array:
@@ -282,21 +209,4 @@ def _column(records: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _framed(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the length and the bytes of each value, as large types because rows may exceed 2 GiB in total."""
-    lengths = lengths_of(column, of_null=NULL_LENGTH)
-    return _number_bytes(lengths), column.cast(pa.large_binary()).fill_null(b"")
-
-
-def _joined(columns: list[pa.Array]) -> pa.Array:
-    return pc.binary_join_element_wise(*columns, _no_bytes())
-
-
-def _number_bytes(numbers: NDArray[np.int64]) -> pa.Array:
-    bounds = np.arange(0, 8 * len(numbers) + 1, 8, dtype=np.int64)
-    buffers = [None, pa.py_buffer(bounds.data), pa.py_buffer(numbers.data)]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(numbers), buffers)
-
-
-def _no_bytes() -> pa.Scalar:
-    # Created on demand, because pyarrow imports pandas with the first scalar.
-    return pa.scalar(b"", pa.large_binary())
+    return numbers_as_bytes(lengths_of(column, of_null=NULL_LENGTH)), column

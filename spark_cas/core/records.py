@@ -161,6 +161,24 @@ def times_of(column: pa.Array) -> NDArray[np.int64]:
     return times.astype("<i8", copy=False)
 
 
+def numbers_as_bytes(*columns: NDArray[np.int64]) -> pa.Array:
+    """Return the numbers of each row as one value, little-endian."""
+    table = np.column_stack(columns).astype("<i8")
+    kind = pa.binary(table.shape[1] * 8)
+    return pa.FixedSizeBinaryArray.from_buffers(kind, len(table), [None, pa.py_buffer(table.tobytes())])
+
+
+def joined(*columns: pa.Array) -> pa.Array:
+    """Return the bytes of all columns for each row, concatenated, as large_binary. A null adds no bytes."""
+    large = [column.cast(pa.large_binary()) for column in columns]
+    return pc.binary_join_element_wise(*large, no_bytes(), null_handling="replace", null_replacement=b"")
+
+
+def no_bytes() -> pa.Scalar:
+    """Return an empty value. It is no constant, because pyarrow imports pandas with the first scalar."""
+    return pa.scalar(b"", pa.large_binary())
+
+
 def _covered_by(column: pa.Array) -> memoryview:
     """Return all bytes that the slots of the column cover, including null slots."""
     data = column.buffers()[2]
