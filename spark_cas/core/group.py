@@ -4,14 +4,12 @@ No chunk of a group is visible before the commit, and all are visible after it. 
 ever visible, and its offsets hold no records.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_cas.core.chunks import Chunk
-from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Plan
-from spark_cas.core.recorded_fields import INVALID_FIELDS
+from spark_cas.core.recorded_fields import from_json, in_format, to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +66,10 @@ def batch_of(group: str) -> int | None:
 
 def outcome_to_json(outcome: GroupOutcome) -> str:
     """Return an outcome as one line of JSON."""
-    return json.dumps({"committed": outcome.committed, "ends": outcome.ends}, separators=(",", ":"))
+    return to_json(outcome)
 
 
 def outcome_from_json(text: str | bytes, group: str) -> GroupOutcome:
     """Parse the output of `outcome_to_json`; raise FormatError for other text."""
-    try:
-        fields = json.loads(text)
-        return GroupOutcome(fields["committed"] is True, tuple((int(at), int(end)) for at, end in fields["ends"]))
-    except INVALID_FIELDS:
-        raise FormatError(
-            f"the outcome of group {group} is not in the format of this spark_cas. Either a newer version or another "
-            f"program wrote it."
-        ) from None
+    with in_format(f"the outcome of group {group}"):
+        return from_json(GroupOutcome, text)

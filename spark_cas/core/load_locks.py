@@ -8,8 +8,7 @@ import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from spark_cas.core.errors import FormatError
-from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields
+from spark_cas.core.recorded_fields import from_fields, in_format
 
 MOST_HELD = 8
 """The maximum number of locks on one log; further loads wait. The value must fit into a few kilobytes in Kafka."""
@@ -108,11 +107,6 @@ def ranges_of(partitions: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 def load_locks_from_json(text: str | bytes) -> LoadLocks:
     """Parse the JSON of locks; raise FormatError for other text."""
-    try:
+    with in_format("the record of the load locks"):
         fields = json.loads(text)
         return from_fields(LoadLocks, {name: fields[name] for name in ("number", "held")})
-    except INVALID_FIELDS:
-        raise FormatError(
-            "the locks of the log are not in the format of this spark_cas. Either a newer version or another program "
-            "wrote them."
-        ) from None

@@ -4,7 +4,8 @@ Another program may have written the JSON, so each field is checked against its 
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -30,12 +31,18 @@ def from_json(kind: type[_Value], text: str | bytes) -> _Value:
 
 def recorded(kind: type[_Value], text: str, job: str) -> _Value:
     """Parse the recorded plan or completion of a job; raise FormatError if the text is another value."""
-    try:
+    with in_format(f"the {kind.__name__.lower()} of job {job!r} in the registry"):
         return from_json(kind, text)
+
+
+@contextmanager
+def in_format(subject: str) -> Iterator[None]:
+    """Raise FormatError if the block, which parses a stored value, finds another format."""
+    try:
+        yield
     except INVALID_FIELDS:
         raise FormatError(
-            f"the {kind.__name__.lower()} of job {job!r} in the registry is not in the format of this spark_cas. "
-            f"Either a newer version or another program wrote it."
+            f"{subject} is not in the format of this spark_cas. Either a newer version or another program wrote it."
         ) from None
 
 

@@ -17,10 +17,10 @@ from typing import Self, TypeVar
 
 import pyarrow as pa
 
-from spark_cas.core.errors import ConditionalLogError, ErrorKind, FormatError, error_from_line
+from spark_cas.core.errors import ConditionalLogError, ErrorKind, error_from_line
 from spark_cas.core.outcome import Appended, Tally
 from spark_cas.core.plan import Progress
-from spark_cas.core.recorded_fields import INVALID_FIELDS, from_json, to_json
+from spark_cas.core.recorded_fields import from_json, in_format, to_json
 from spark_cas.log import clock, timing
 from spark_cas.log.deadline import within
 from spark_cas.log.protocol import Registry
@@ -51,15 +51,10 @@ class Rejection:
 
 def rejection_from_json(text: str) -> Rejection:
     """Parse the JSON of a rejection; raise FormatError for other text."""
-    try:
+    with in_format("the record of a cancelled run"):
         rejection = from_json(Rejection, text)
         ErrorKind(rejection.kind)
-    except INVALID_FIELDS:
-        raise FormatError(
-            "the record of a cancelled run is not in the format of this spark_cas. A newer version may have written "
-            "it."
-        ) from None
-    return rejection
+        return rejection
 
 
 class RunCancelledError(Exception):

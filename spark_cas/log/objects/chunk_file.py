@@ -17,7 +17,7 @@ import xxhash
 
 from spark_cas.core.errors import ChunkDamagedError, FormatError, RecordTooLargeError
 from spark_cas.core.plan import Progress
-from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields
+from spark_cas.core.recorded_fields import from_fields, in_format
 from spark_cas.core.records import RECORDS, bytes_of, lengths_of
 from spark_cas.log.objects.documents import FORMAT_VERSION
 
@@ -186,13 +186,8 @@ def decode_header(end: memoryview, subject: str) -> StoredChunk:
     if _ARROW_SCHEMA in metadata:
         # It may name extension types, whose classes would interpret the bytes of the file.
         raise _forged(subject, "it has a schema of Arrow, which no writer stores")
-    try:
+    with in_format(f"the header of {subject}"):
         return StoredChunk(_header(json.loads(text), subject), stored)
-    except INVALID_FIELDS:
-        raise FormatError(
-            f"{subject} has other fields in its header than expected. Use the version of spark_cas that wrote it, or "
-            f"a newer one."
-        ) from None
 
 
 def newest_ms(end: memoryview) -> int | None:

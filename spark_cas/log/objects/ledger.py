@@ -3,10 +3,10 @@
 import random
 from dataclasses import asdict
 
-from spark_cas.core.errors import FormatError, StorageError
+from spark_cas.core.errors import StorageError
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.plan import Progress
-from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields
+from spark_cas.core.recorded_fields import from_fields, in_format
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
@@ -140,11 +140,5 @@ class Ledger:
 
     def _decode(self, data: bytes | memoryview, job: str) -> Progress:
         subject = f"the closing of job {job!r} in {paths.partition(self._chunks.number)}"
-        fields = documents.decode(data, subject)
-        try:
-            return from_fields(Progress, fields)
-        except INVALID_FIELDS:
-            raise FormatError(
-                f"{subject} has other fields than expected. Use the version of spark_cas that wrote it, or a newer "
-                f"one."
-            ) from None
+        with in_format(subject):
+            return from_fields(Progress, documents.decode(data, subject))

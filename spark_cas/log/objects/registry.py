@@ -16,7 +16,7 @@ from spark_cas.core.group import ABORTED, GroupOutcome, outcome_from_json, outco
 from spark_cas.core.load_locks import LoadLocks, load_locks_from_json
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, known_partitioner
 from spark_cas.core.plan import MOST_PARTITIONS, Layout, Plan, input_entry
-from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields, recorded
+from spark_cas.core.recorded_fields import from_fields, in_format, recorded
 from spark_cas.log import clock
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
@@ -213,17 +213,13 @@ def read_layout(store: Store, path: str) -> RecordedLayout:
     """Read a layout. Raises FormatError, StorageError."""
     fields = documents.decode(_data(store, path), "a layout of the log")
     thresholds = fields.pop("thresholds", None)
-    try:
+    with in_format(f"the layout {path}"):
         partitioner = known_partitioner(fields.pop("partitioner", DEFAULT_PARTITIONER))
         layout = from_fields(Layout, fields)
         if layout.partitions not in range(1, MOST_PARTITIONS + 1):
             raise ValueError(f"a log has 1 to {MOST_PARTITIONS} partitions")
         fields = {"epoch": layout.epoch, "partitions": layout.partitions, "thresholds": thresholds}
         expansion = None if thresholds is None else from_fields(Expansion, fields)
-    except INVALID_FIELDS:
-        raise FormatError(
-            f"{path}: a layout of the log has other fields than expected. Is it a newer version's?"
-        ) from None
     return RecordedLayout(layout, expansion, partitioner)
 
 
@@ -255,13 +251,8 @@ def put_layout(store: RetryingStore, recorded: RecordedLayout) -> None:
 
 
 def _decode_intent(data: bytes | memoryview) -> Intent:
-    try:
+    with in_format("the record of an expansion that was begun"):
         return from_fields(Intent, documents.decode(data, "an expansion of the log"))
-    except INVALID_FIELDS:
-        raise FormatError(
-            "an expansion of the log was begun by another version, whose record has other fields. Finish it with "
-            "that."
-        ) from None
 
 
 def _data(store: Store, path: str) -> memoryview:
