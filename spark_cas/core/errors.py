@@ -1,45 +1,6 @@
-"""The errors of spark_cas, grouped by their handling.
+"""The errors of spark_cas, grouped by their handling. docs/errors.md has the fix for each kind.
 
-::
-
-    ConditionalLogError
-    ├── RefusedError            a condition did not hold; nothing of the attempt is visible
-    │   ├── ConflictError       read the new records, then write with their end offsets
-    │   ├── TruncatedError      stop: the log lost records
-    │   ├── FencedError         stop: a newer run, or another job, has claimed the partition
-    │   ├── ProgressLostError   compare the log and the input by hand
-    │   ├── LayoutChangedError  route the rows again and write them
-    │   ├── LoadInProgressError  run the same job after the active load is complete
-    │   ├── NotLeaderError      send the request to the leader of the shard
-    │   └── VersionMismatchError  read the key, then write with its present version
-    ├── UnknownOutcomeError     run the same job again: it checks the log first
-    ├── MayBeStaleError         read again, or accept an older value
-    ├── InputError              (also a ValueError) nothing was appended; correct the input or the call
-    │   ├── OptionError
-    │   ├── SchemaError
-    │   ├── ExpectedOffsetError
-    │   ├── RecordTooLargeError
-    │   ├── NotRoutedError
-    │   ├── InputChangedError
-    │   │   └── MissingRowsError
-    │   ├── JobMismatchError
-    │   ├── CheckpointMismatchError
-    │   ├── BatchTooLargeError
-    │   ├── SparkSetupError
-    │   └── UnreadableInputError
-    └── LogError                the log or its store cannot be used
-        ├── LogNotFoundError
-        ├── LogNotSharedError
-        ├── TrimmedError
-        ├── FormatError
-        ├── StoreUnsafeError
-        ├── ChunkDamagedError
-        ├── UnreadableRecordError
-        └── StorageError
-            ├── AccessDeniedError
-            ├── NotStoredError
-            ├── TransactionEndedError
-            └── UndecidedError
+The groups are `RefusedError`, `UnknownOutcomeError`, `MayBeStaleError`, `InputError` and `LogError`.
 
 Spark passes only the text of an error to the user. Each text is therefore one line ``[KIND] message {fields}``, and
 `error_from_text` returns the error. The fields are JSON without spaces, and are missing if there are none. A value
@@ -103,6 +64,10 @@ class Fields(TypedDict, total=False):
     next_offsets: Mapping[Any, Any] | None
 
 
+ERRORS_BY_KIND: "dict[ErrorKind, type[ConditionalLogError]]" = {}
+"""The class of each kind. Subclasses without a kind of their own are not in it."""
+
+
 class ConditionalLogError(Exception):
     """Any error of spark_cas. ``message`` has the fix. A field is None if the error does not have it."""
 
@@ -128,6 +93,7 @@ class ConditionalLogError(Exception):
         super().__init_subclass__()
         if kind is not None:
             cls.kind = kind
+            ERRORS_BY_KIND[kind] = cls
         if retriable is not None:
             cls.retriable = retriable
 
@@ -321,16 +287,6 @@ class TransactionEndedError(StorageError):
 
 class UndecidedError(StorageError):
     """The result depends on an open transaction. Another process receives it as `StorageError`."""
-
-
-def _leaves(base: type[ConditionalLogError]) -> dict[ErrorKind, type[ConditionalLogError]]:
-    result = {base.kind: base} if "kind" in vars(base) else {}
-    for each in base.__subclasses__():
-        result |= _leaves(each)
-    return result
-
-
-ERRORS_BY_KIND = _leaves(ConditionalLogError)
 
 
 _SPACE = "\\u0020"

@@ -1,4 +1,3 @@
-import inspect
 import pickle
 
 import pytest
@@ -71,12 +70,6 @@ def drawn(error: type[ConditionalLogError], depth: int = 0) -> list[str]:
 
 def test_the_tree_is_the_documented_one():
     assert drawn(ConditionalLogError) == TREE.strip().splitlines()
-
-
-def test_the_module_docstring_shows_the_whole_tree():
-    names = [line.split()[0] for line in TREE.strip().splitlines()]
-    shown = [word for word in (inspect.getdoc(errors) or "").split() if word in names]
-    assert shown == names
 
 
 def test_each_kind_has_exactly_one_class():
