@@ -3,7 +3,6 @@
 from tools.house import figures
 
 MISSED = {
-    "files of the package",
     "lines of the package",
 }
 """The targets that are not reached yet."""
