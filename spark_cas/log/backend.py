@@ -73,8 +73,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         """Return the layout for a caller that creates the log if it does not exist.
 
         It reports a missing log at once, without a retry, although another process may have just created it.
-
-        Raises LogNotFoundError, FormatError, StorageError.
         """
         return self.layout()
 
@@ -82,8 +80,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         """Record the partitioner of the log unless one is recorded, and return the recorded one.
 
         A backend overrides this if its `create` does not record the partitioner.
-
-        Raises LogNotFoundError, FormatError, StorageError.
         """
         return self.layouts().partitioner or partitioner
 
@@ -101,7 +97,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         Raises:
             UndecidedError: An append is still undecided after the retry timeout.
-            LogNotFoundError, ChunkDamagedError, StorageError: The bounds cannot be read.
         """
         return self.bounds_of([partition], waiting=True)[0]
 
@@ -109,8 +104,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         """Return the ledger entry of a job in a partition as `progress_of`.
 
         None if the log has no entry, or no longer.
-
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """
         return self.progress_of([partition], job, group)[0]
 
@@ -188,8 +181,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         Returns:
             The offset of a record, or None if all committed records are older.
-
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """
         first = self.dated_since(partition, timestamp_ms)
         return None if first is None else first[0]
@@ -229,16 +220,11 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         None if it is kept as long as any record, 0 if the settings may not be read. A reader that pauses for longer
         may miss deletions without noticing.
-
-        Raises LogNotFoundError, StorageError.
         """
         return None
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return problems of the brokers or of the store. The call changes nothing.
-
-        Raises LogNotFoundError, StorageError.
-        """
+        """Return problems of the brokers or of the store. The call changes nothing."""
         return ()
 
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
@@ -246,7 +232,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         Raises:
             OptionError: A package for the requests is missing, or it does not support a setting of the connection.
-            LogNotFoundError, StorageError.
         """
         return ()
 
@@ -299,7 +284,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         Raises:
             OptionError: The log has no consumer groups.
-            LogNotFoundError, StorageError.
         """
         raise OptionError("this log has no consumer groups.")
 
@@ -319,10 +303,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         """Create the partitions of an expansion, unless they exist. Raises StorageError."""
 
     def record_plan(self, plan: Plan) -> Plan:
-        """Record a job's plan unless one is recorded, and return the recorded one.
-
-        Raises FormatError, StorageError.
-        """
+        """Record a job's plan unless one is recorded, and return the recorded one."""
         return recorded(Plan, self.put_entry("plan", plan.job, to_json(plan)), plan.job)
 
     def plan(self, job: str) -> Plan | None:
@@ -331,10 +312,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         return None if text is None else recorded(Plan, text, job)
 
     def record_completion(self, completion: Completion) -> Completion:
-        """Record the completion of a job unless one is recorded. Return the recorded one.
-
-        Raises FormatError, StorageError.
-        """
+        """Record the completion of a job unless one is recorded. Return the recorded one."""
         text = self.put_entry("completion", completion.job, to_json(completion))
         return recorded(Completion, text, completion.job)
 

@@ -37,9 +37,6 @@ def examine(log: Backend, now_ms: int) -> list[Finding]:
     Args:
         log: The log, with a short retry timeout: each part waits for it at most once for each job.
         now_ms: The current time in milliseconds since 1970.
-
-    Raises:
-        LogNotFoundError, FormatError, StorageError: The layout of the log cannot be read.
     """
     log.layout()
     parts: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (

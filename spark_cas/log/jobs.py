@@ -89,19 +89,13 @@ def forget(log: Backend, kept: Kept, *, dry_run: bool = False) -> bool:
 
 
 def older_jobs(log: Backend, now_ms: int, age_ms: int) -> list[Kept]:
-    """Return the jobs that are complete and idle for at least ``age_ms``, and at least an hour, sorted by name.
-
-    Raises FormatError, StorageError, LogNotFoundError.
-    """
+    """Return the jobs that are complete and idle for at least ``age_ms``, and at least an hour, sorted by name."""
     result = (_kept(log, job, plans) for job, plans in plans_by_job(log).items())
     return [each for each in result if each.complete and now_ms - each.newest_ms >= max(age_ms, _straggler_ms())]
 
 
 def plans_by_job(log: Backend) -> dict[str, list[Plan]]:
-    """Return the plans of each job of a log by the name that the user gave, sorted by that name.
-
-    Raises FormatError, StorageError, LogNotFoundError.
-    """
+    """Return the plans of each job of a log by the name that the user gave, sorted by that name."""
     result: dict[str, list[Plan]] = {}
     for plan in map(log.plan, log.jobs()):
         if plan is not None:
@@ -223,9 +217,6 @@ def job_states(log: Backend) -> Iterator[JobState]:
     """Yield the state of each job, sorted by name.
 
     A damaged job is unreadable, and the other jobs follow.
-
-    Raises:
-        FormatError, StorageError, LogNotFoundError.
     """
     locked = {each.job for each in log.load_locks().held}
     for job, plans in plans_by_job(log).items():

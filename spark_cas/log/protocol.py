@@ -2,8 +2,9 @@
 
 `spark_cas.log.backend` adds methods that are built on them.
 
-The outcomes of a condition are return values (`spark_cas.core.outcome`). Exceptions are `ConditionalLogError`: the
-log does not exist, its store failed, or data is corrupt.
+The outcomes of a condition are return values (`spark_cas.core.outcome`). Exceptions are `ConditionalLogError`. Each
+method, and each function that calls one, may raise LogNotFoundError, FormatError, ChunkDamagedError or StorageError:
+the log does not exist, data is corrupt, or the store failed. Docstrings name the other errors.
 """
 
 from collections.abc import Iterator, Sequence
@@ -56,7 +57,6 @@ class Log(Protocol):
         Raises:
             LogNotSharedError: This is not the log that the plan was made for.
             StoreUnsafeError: The store cannot keep the promise of `append`.
-            ChunkDamagedError, FormatError, StorageError: The partition cannot be read.
         """
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
@@ -104,7 +104,6 @@ class Log(Protocol):
             ChunkDamagedError: A chunk is corrupt. Raised before any of its records is yielded.
             TrimmedError: The log was trimmed during the read. Raised before any record of the chunk is yielded.
             UnreadableRecordError: The column ``headers`` is requested and cannot represent the headers of a record.
-            StorageError: The store failed.
         """
 
     def bounds_of(
@@ -130,7 +129,6 @@ class Log(Protocol):
 
         Raises:
             UndecidedError: ``waiting`` is set, and a transaction is still open after the retry timeout.
-            LogNotFoundError, ChunkDamagedError, StorageError: The bounds cannot be read.
         """
 
     def progress_of(
@@ -143,8 +141,6 @@ class Log(Protocol):
         The rows of a commit group count after its commit, and before it only for a caller that names the ``group``.
         With ``proven``, the backend proves that the entries include every commit before the call. Use it if only the
         entries decide which rows to append.
-
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """
 
 
@@ -175,7 +171,6 @@ class Admin(Protocol):
 
         Raises:
             ValueError: The offset is past the end.
-            StorageError: The store failed.
         """
 
 
@@ -216,8 +211,6 @@ class Expandable(Protocol):
         they are returned as an expansion whose thresholds are the current end offsets, open transactions included.
         The same applies to such a caller without permission to read the records; any other caller without it gets an
         error.
-
-        Raises FormatError.
         """
 
     def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
@@ -271,8 +264,6 @@ class Registry(Protocol):
         If the call is interrupted, repeat it: the plan stays until everything else is removed.
         `spark_cas.log.jobs` decides whether the removal is safe. Writers without a claim on a partition are
         fenced first, as an expansion would do.
-
-        Raises StorageError.
         """
 
 
@@ -287,6 +278,4 @@ class LockTable(Protocol):
 
         Returns:
             True if these locks are recorded. False if they may not be: read the locks and retry.
-
-        Raises StorageError.
         """

@@ -42,7 +42,6 @@ class PartitionAppends:
 
         Raises:
             StorageError: Other writers appended first in each of the attempts of `rival_tries`. No row is visible.
-            ConditionalLogError: The errors of reads and appends.
         """
         if not claim.plan.by_key or chunk.records.num_rows == 0:
             return self._log.append(claim, chunk), claim

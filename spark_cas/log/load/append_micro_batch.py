@@ -119,7 +119,6 @@ def load_batch(
         CheckpointMismatchError: The batch is not the next one of the stream.
         JobMismatchError: Another streaming query uses the job name.
         OptionError: An earlier attempt had a fixed order, and this one has none.
-        ConditionalLogError: The errors of `append_rows`.
     """
     collected = _collect(plan, batch, rows, limits, order_by)
     for each in ledger if collected else ():

@@ -158,7 +158,6 @@ def append_whole(
 
     Raises:
         LayoutChangedError: The log was expanded since ``layout``. Nothing was appended.
-        ConditionalLogError: The errors of `append_once`.
     """
     chunks = {partition: _chunk_of(records[partition], job) for partition in sorted(records)}
     result = layout_with(log, {*records, *expected_offsets})

@@ -61,7 +61,6 @@ def decide_group(log: Backend, plan: Plan, results: Sequence[PartitionResult]) -
     Raises:
         ConflictError: A named partition has records at or after its expected offset.
         TruncatedError: A named partition ends before its expected offset.
-        ConditionalLogError: The errors of `commit_group`.
     """
     if not plan.stream and not is_committed(log, plan):
         loaded = {each.progress.partition for each in results}
@@ -130,10 +129,7 @@ def _reported(plan: Plan) -> str:
 
 
 def abort_group(log: Backend, plan: Plan) -> None:
-    """Abort the group of a run, or the group in which a run would resume, unless it is committed.
-
-    Raises StorageError, FormatError.
-    """
+    """Abort the group of a run, or the group in which a run would resume, unless it is committed."""
     group = plan.group or with_group(log, plan).group
     if group:
         _decide(log, group, ABORTED)

@@ -84,7 +84,6 @@ def acquire_lock(
     Raises:
         LoadInProgressError: Another load was still active after the maximum wait.
         OptionError: The expected offsets name a partition that the log does not have.
-        LogNotFoundError, StorageError, FormatError: The locks cannot be read.
     """
     claims = wanted.resolve((0,) * (partitions or log.layout().partitions))
     of_all = whole and (not log.group_in_process or any(expected is not None for expected in claims))

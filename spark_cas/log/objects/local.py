@@ -186,7 +186,6 @@ def check_root(root: Path) -> None:
 
     Raises:
         FormatError: if the root is a file, or a folder in it is a symbolic link
-        StorageError: if the directory cannot be read
     """
     with _plainly(f"opening {root}"):
         if not root.exists():

@@ -232,10 +232,7 @@ def read_expansions(store: Store, stored: StoredLayouts) -> tuple[tuple[Expansio
 
 
 def put_intent(store: RetryingStore, intent: Intent) -> Intent:
-    """Record an expansion, unless one to its epoch is recorded. Return the recorded one.
-
-    Raises FormatError, StorageError.
-    """
+    """Record an expansion, unless one to its epoch is recorded. Return the recorded one."""
     return _decode_intent(store.put_once(paths.intent(intent.epoch), documents.encode(asdict(intent))))
 
 

@@ -95,7 +95,6 @@ class SelectedLogs:
             LogNotFoundError: A log is missing, and ``without_absent`` is false.
             OptionError: An assigned partition does not exist.
             TruncatedError: A log has another id than the options name.
-            FormatError, StorageError: A log cannot be read.
         """
         known: LogStates = {}
         for topic in self.names():
