@@ -27,7 +27,7 @@ from spark_cas.core.outcome import (
     Unknown,
     is_lost,
 )
-from spark_cas.core.plan import Layout, Plan, Progress, trimmed_unseen
+from spark_cas.core.plan import Layout, Plan, trimmed_unseen
 from spark_cas.core.records import fill_timestamps
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log.deadline import wait_for_others
@@ -38,16 +38,15 @@ from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileErr
 from spark_cas.log.objects.store import RetryingStore
 from spark_cas.log.objects.store_replies import Existing, PutReply, PutVerdict, judge_put
 
-_NO_END = 2**63 - 1
-
 
 class Appender:
     """Append chunks to one partition."""
 
-    def __init__(self, store: RetryingStore, chunks: PartitionChunks, ledger: Ledger) -> None:
+    def __init__(self, store: RetryingStore, chunks: PartitionChunks, ledger: Ledger | None) -> None:
         self._store = store
         self._chunks = chunks
         self._ledger = ledger
+        """None for a job that appends one chunk and never resumes."""
         self._puts = 0
         """Number of puts since `append` was called."""
         self._ahead = ""
@@ -112,7 +111,7 @@ class Appender:
         """Check the expected offsets of the claim and its rows against this end of the partition."""
         if newest and newest.header.layout_epoch > claim.plan.layout_epoch:
             return LayoutChanged(claim.plan.layout_epoch, newest.header.layout_epoch)
-        closed = self._ledger.closed(claim.plan.job, claim.plan.pinned_by)
+        closed = self._ledger.closed(claim.plan.job, claim.plan.pinned_by) if self._ledger else None
         if closed is not None and closed != claim.progress:
             return Fenced(closed.task)
         unseen = self._check_unseen(claim, claim.expected_offset, bounds)
@@ -133,7 +132,7 @@ class Appender:
 
     def _check_unseen(self, claim: Claim, expected: int | None, bounds: Bounds) -> Fenced | ProgressLost | None:
         """Check whether the job has, or may have had, chunks that are missing from the claim."""
-        if bounds.end_offset <= claim.end_offset:
+        if self._ledger is None or bounds.end_offset <= claim.end_offset:
             return None
         other = self._ledger.newer(claim.plan.job, claim.progress, claim.end_offset, bounds)
         if other is not None:
@@ -236,7 +235,8 @@ class Appender:
         if in_log is None:
             return Unknown("the log was trimmed past the chunk, which may have been stored before or after")
         self._chunks.appended(stored)
-        self._ledger.appended(stored)
+        if self._ledger:
+            self._ledger.appended(stored)
         return Appended(
             range=OffsetRange(stored.header.base_offset, stored.header.end_offset),
             count=chunk.records.num_rows,
@@ -280,24 +280,11 @@ class Appender:
         at = OffsetRange(end_offset, end_offset)
         own = claim.progress_after(chunk, at)
         # For a group, the commit record stores the end offset.
-        if own.complete and not claim.plan.group:
+        if self._ledger and own.complete and not claim.plan.group:
             recorded = self._ledger.close(own, claim.plan.pinned_by)
             if (recorded.rows, recorded.digest) != (own.rows, own.digest):
                 return Fenced(recorded.task)
         return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=False)
-
-
-class _NoLedger(Ledger):
-    """A ledger for jobs that append one chunk each and never resume."""
-
-    def newer(self, job: str, known: Progress | None, unseen_from: int, bounds: Bounds) -> None:
-        pass
-
-    def closed(self, job: str, pinned_by: str) -> None:
-        pass
-
-    def appended(self, stored: StoredChunk) -> None:
-        pass
 
 
 def append_blind(store: RetryingStore, chunks: PartitionChunks, layout: Layout, chunk: Chunk) -> Outcome:
@@ -308,9 +295,8 @@ def append_blind(store: RetryingStore, chunks: PartitionChunks, layout: Layout, 
     """
     nothing = (None,) * layout.partitions
     plan = Plan(uuid.uuid4().hex, layout.log_id, layout.epoch, nothing, (0,) * layout.partitions)
-    # A new job name has no earlier progress at any end offset.
-    claim = Claim(chunks.number, plan, expected_offset=None, progress=None, end_offset=_NO_END)
-    return Appender(store, chunks, _NoLedger(store, chunks)).append(claim, chunk)
+    claim = Claim(chunks.number, plan, expected_offset=None, progress=None, end_offset=0)
+    return Appender(store, chunks, ledger=None).append(claim, chunk)
 
 
 def _why_unclear(doing: str, refused: StorageError | None, whose: Existing) -> str:

@@ -198,9 +198,7 @@ def newest_ms(end: memoryview) -> int | None:
     metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(end)))
     if metadata.num_rows == 0:
         return None
-    group = metadata.row_group(0)
-    columns = (group.column(at) for at in range(group.num_columns))
-    newest: int = next(each.statistics.max_raw for each in columns if each.path_in_schema == "timestamp")
+    newest: int = next(each.statistics.max_raw for each in _columns(metadata) if each.path_in_schema == "timestamp")
     return newest
 
 

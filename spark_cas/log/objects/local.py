@@ -262,28 +262,16 @@ def _end_of(file: Path, size: int | None) -> memoryview | None:
     """Return the last bytes of a file, all if ``size`` is None; None if there is no file."""
     with _plainly(f"reading {file}"):
         try:
-            handle = os.open(file, os.O_RDONLY)
+            source = file.open("rb")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        try:
-            end = os.fstat(handle).st_size
+        with source:
+            end = os.fstat(source.fileno()).st_size
             if size is None:
                 require_size(end, str(file))
-            return _read(handle, 0 if size is None else max(0, end - size), end)
-        finally:
-            os.close(handle)
-
-
-def _read(handle: int, start: int, end: int) -> memoryview:
-    """Read the bytes from one position to another, or up to the end of the file."""
-    read = memoryview(pa.allocate_buffer(end - start)).cast("B")
-    at = 0
-    while at < len(read):
-        count = os.preadv(handle, [read[at:]], start + at)
-        if count == 0:
-            break  # the file was truncated meanwhile
-        at += count
-    return read[:at]
+            start = source.seek(0 if size is None else max(0, end - size))
+            read = memoryview(pa.allocate_buffer(end - start)).cast("B")
+            return read[: source.readinto(read)]  # it is shorter if the file was truncated meanwhile
 
 
 def _names_in(folder: Path) -> Iterator[str]:

@@ -4,8 +4,6 @@ import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.expansion import Expansion, Layouts
@@ -40,32 +38,18 @@ def bounds_in(known: LogStates) -> dict[TopicPartition, Bounds]:
     }
 
 
-class SelectedLogs:
+class SelectedLogs(ExitStack):
     """The logs of a selection. It opens each log at first use; `close` and the end of a ``with`` block close them."""
 
     def __init__(self, selection: Selection) -> None:
+        super().__init__()
         self._selection = selection
         self._open: dict[str, Backend] = {}
-        self._closing = ExitStack()
         self._topics: TopicList | None = None
         self._absent = set[str]()
         """Logs that were missing in the last read. The next read does not confirm that they are still missing."""
         self._layouts: dict[tuple[str, int], Layouts] = {}
         """Layouts from earlier reads, by topic and known layout epoch."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.clear()
-        self._topics = None
-        self._layouts.clear()
-        self._closing.__exit__(kind, error, trace)
-
-    def close(self) -> None:
-        self.__exit__(None, None, None)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the selected topics, sorted.
@@ -80,7 +64,8 @@ class SelectedLogs:
 
     def log(self, topic: str) -> Backend:
         if topic not in self._open:
-            self._open[topic] = self._closing.enter_context(open_here(self._selection.spec_of(topic)))
+            self._open[topic] = self.enter_context(open_here(self._selection.spec_of(topic)))
+            self.callback(self._open.pop, topic)
         return self._open[topic]
 
     def read(self, *, waiting: bool, without_absent: bool = False) -> LogStates:
