@@ -11,12 +11,7 @@ _NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
 
 
 def check_name(name: str, subject: str) -> str:
-    """Return ``name`` if it is safe in paths and ids; raise OptionError otherwise.
-
-    Args:
-        name: The name to check.
-        subject: A description of the name, for the error.
-    """
+    """Return ``name`` if it is safe in paths and ids; raise OptionError for ``subject`` otherwise."""
     if _NAME.fullmatch(name) is None or name in (".", ".."):
         raise OptionError(
             f"{subject} must be 1 to {LONGEST_NAME} of the characters A-Z a-z 0-9 . _ - and not '.' or '..'. "

@@ -71,7 +71,6 @@ class Claim:
         return nothing_since(offset) or (before is not None and counted and nothing_since(before.end_offset))
 
     def progress_after(self, chunk: Chunk, at: OffsetRange) -> Progress:
-        """Return the ledger entry to write with a chunk."""
         before = self.progress
         closing = len(at) == 0 and before is not None
         return Progress(

@@ -113,11 +113,7 @@ def multiset_digest(records: pa.Table) -> str:
     7. then the length of its value in bytes, -1 for null
     8. then the bytes of its key, and those of its value
 
-    Args:
-        records: Rows in the schema `RECORDS`.
-
-    Raises:
-        TypeError: The rows have another schema.
+    Raises TypeError if the rows have another schema than `RECORDS`.
     """
     total = 0
     for batch in records.to_batches():
@@ -138,11 +134,7 @@ def _written(total: int) -> str:
 
 
 def row_digests(records: pa.RecordBatch) -> list[bytes]:
-    """Return the number of each row as `multiset_digest` defines it: 16 bytes, big-endian.
-
-    Raises:
-        TypeError: The rows have another schema than `RECORDS`.
-    """
+    """Return the number of each row as `multiset_digest` defines it: 16 bytes, big-endian."""
     _require_records(records)
     if records.num_rows == 0:
         return []

@@ -88,7 +88,6 @@ def check_expected(expected: int | None, bounds: Bounds, next_record: int | None
 
     Args:
         expected: The expected offset; None for no check (KIP-27's -1).
-        bounds: The start and end offset of the partition.
         next_record: The offset of the first committed record at or after ``expected``; None if there is none.
     """
     if expected is None:

@@ -162,7 +162,6 @@ class Appends:
 
     @property
     def has_timestamp(self) -> bool | None:
-        """Whether the log assigned a time to records."""
         return None if self.attempts is None else self.timestamp_ms is not None
 
     def and_then(self, appended: Appended) -> "Appends":

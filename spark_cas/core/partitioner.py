@@ -68,8 +68,6 @@ def partition_of(
     Args:
         records: Rows in the schema `RECORDS`. The key may also be large_binary, string or large_string. A missing
             column other than the key counts as null.
-        partitions: The partition count of the log.
-        partitioner: The hash function.
 
     Raises:
         ValueError: ``partitions`` is below 1 or above 2**31 - 1.

@@ -179,7 +179,6 @@ class Plan:
 
     @property
     def display_name(self) -> str:
-        """The job name to display to the user."""
         return self.continues or self.job
 
     @property

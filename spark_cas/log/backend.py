@@ -125,9 +125,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
             placement: If given, a backend that other producers write to samples existing keys. It reports the keys
                 that are in other partitions than this partitioner assigns.
 
-        Returns:
-            The limits, the warnings and the guarantee of the write.
-
         Raises:
             LogNotFoundError: The log does not exist.
             StoreUnsafeError: The store cannot keep the promises of `append`.
@@ -175,12 +172,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         Timestamps need not rise with offsets, so records after it may be older.
 
-        Args:
-            partition: The partition to search, from its start to its end.
-            timestamp_ms: The time in milliseconds since 1970.
-
-        Returns:
-            The offset of a record, or None if all committed records are older.
+        The time is in milliseconds since 1970. The result is None if all committed records are older.
         """
         first = self.dated_since(partition, timestamp_ms)
         return None if first is None else first[0]
@@ -276,11 +268,6 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
     def commit_to_group(self, group: str, offsets: Mapping[int, int], seconds: float) -> None:  # noqa: ARG002
         """Commit the offsets of a reader to a consumer group, by partition. The group must have no active members.
-
-        Args:
-            group: The name of the group.
-            offsets: The next offset to read in each partition.
-            seconds: The time limit.
 
         Raises:
             OptionError: The log has no consumer groups.

@@ -66,7 +66,6 @@ class BackgroundCall(Thread):
         self.start()
 
     def run(self) -> None:
-        """Run the call in the thread."""
         try:
             self._call()
         except BaseException as error:  # noqa: BLE001 - `result` raises it

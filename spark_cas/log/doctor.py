@@ -32,11 +32,8 @@ _SOON_SHARE = 0.5
 def examine(log: Backend, now_ms: int) -> list[Finding]:
     """Return the problems of a log, the most severe ones first.
 
-    A part that cannot be read is a finding too.
-
-    Args:
-        log: The log, with a short retry timeout: each part waits for it at most once for each job.
-        now_ms: The current time in milliseconds since 1970.
+    A part that cannot be read is a finding too. Give it a log with a short retry timeout: each part waits for it at
+    most once for each job.
     """
     log.layout()
     parts: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (

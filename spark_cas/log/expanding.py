@@ -18,12 +18,8 @@ from spark_cas.log.backend import Backend
 def expand_log(log: Backend, partitions: int, *, dry_run: bool = False) -> Layout:
     """Expand a log to more partitions, and return its new layout. Earlier plans become void.
 
-    If an expansion to the same count was begun, by any caller, the call finishes it.
-
-    Args:
-        log: The log.
-        partitions: The new partition count.
-        dry_run: Whether to change nothing after the checks, and return the present layout with the new count.
+    If an expansion to the same count was begun, by any caller, the call finishes it. With ``dry_run``, it changes
+    nothing after the checks, and returns the present layout with the new count.
 
     Raises:
         OptionError: The log already has that many partitions, or the count is above the limit. Nothing was begun.

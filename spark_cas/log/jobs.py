@@ -38,9 +38,6 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False, dry_
     """Remove the records of a job, and return how many of its rows stay. A later load with this name is a new job.
 
     Args:
-        log: The log.
-        job: The name of the job.
-        now_ms: The current time in milliseconds since 1970.
         force: Skip the safety check. Use it only if no task of the job runs. An incomplete job cannot be resumed.
         dry_run: Remove nothing after the checks.
 

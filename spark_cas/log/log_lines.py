@@ -32,17 +32,8 @@ def log_write(
 ) -> None:
     """Log one line about a finished batch write, bulk load or micro-batch, with level INFO.
 
-    Args:
-        log: The address of the log, without settings.
-        job: The name of the job; None if it has none.
-        rows: The number of rows that this run appended.
-        existing: The number of rows of the job that the log had before.
-        seconds: The duration of the write, with its plan.
-        chunks: The number of appended chunks.
-        conflicts: 1 if the log rejected the write with a conflict, else 0.
-        retries: The number of repeated append attempts.
-        batch: The number of the micro-batch, if it is one.
-        error: The kind of the error, if the write failed.
+    ``log`` is an address without settings. This run appended ``rows``, and the log had ``existing`` rows of the job
+    before. ``batch`` is the number of a micro-batch, and ``error`` the kind of the error of a failed write.
     """
     _set_level()
     _LOG.info(

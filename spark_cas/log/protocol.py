@@ -46,10 +46,6 @@ class Log(Protocol):
 
         Changes that other tools made a moment ago may be detected only by `append`.
 
-        Args:
-            partition: The partition to claim.
-            plan: The plan of the job.
-
         Returns:
             The claim; LayoutChanged if the plan's layout epoch is not the newest or an expansion is pending;
                 ProgressLost if rows of the job may have been trimmed.
@@ -75,13 +71,7 @@ class Log(Protocol):
         This is one attempt. It retries only transport failures, with the same bytes, until a deadline ends them in
         Unknown. With one claim, at most one append ever succeeds.
 
-        Args:
-            claim: The claim of the partition.
-            chunk: The records, and the job's state after them.
-
-        Returns:
-            The outcome. `Fenced` usually means that the log has a chunk of the same job that the claim does not
-                include.
+        `Fenced` usually means that the log has a chunk of the same job that the claim does not include.
 
         Raises:
             UndecidedError: An earlier group did not commit or abort in time.
@@ -119,13 +109,9 @@ class Log(Protocol):
         remaining records later.
 
         Args:
-            partitions: The partitions.
             waiting: Whether to wait until all acknowledged appends are visible.
             at_least: End offsets that the caller knows or expects, in the order of the partitions. If an end offset
                 is lower, the backend verifies that before it returns: the log lost records, or never had them.
-
-        Returns:
-            The bounds, in the order of the partitions.
 
         Raises:
             UndecidedError: ``waiting`` is set, and a transaction is still open after the retry timeout.
@@ -164,10 +150,7 @@ class Admin(Protocol):
         If the backend stores chunks, the chunk that contains the offset stays complete, and the newest chunk always
         stays.
 
-        Args:
-            partition: The partition.
-            before_offset: The offset.
-            dry_run: Whether to delete nothing, and return the bounds that the trim would give.
+        With ``dry_run``, delete nothing, and return the bounds that the trim would give.
 
         Raises:
             ValueError: The offset is past the end.
@@ -181,9 +164,7 @@ class Blind(Protocol):
         """Append a chunk at the current end, without a plan, a claim or a ledger entry, and without fencing.
 
         Args:
-            partition: The partition.
             layout: The layout that the caller knows.
-            chunk: The records.
             guarantee: `IDEMPOTENT` or `AT_LEAST_ONCE`. A log may give a stronger guarantee.
 
         Returns:
@@ -276,6 +257,5 @@ class LockTable(Protocol):
     def put_load_locks(self, load_locks: LoadLocks) -> bool:
         """Replace the locks that have the preceding number, in one atomic step.
 
-        Returns:
-            True if these locks are recorded. False if they may not be: read the locks and retry.
+        The result is False if these locks may not be recorded: read the locks and retry.
         """

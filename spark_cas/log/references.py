@@ -87,10 +87,7 @@ def _result(setting: str, name: str) -> str:
 def call_function(label: str, name: str, arguments: Mapping[str, str]) -> object:
     """Call a function in a thread, because it may never return, and return its result.
 
-    Args:
-        label: The option, as an error shows it.
-        name: The name of the function, which matches `FUNCTION`.
-        arguments: The keyword arguments.
+    ``label`` is the option, as an error shows it, and ``name`` matches `FUNCTION`.
 
     Raises:
         OptionError: The function cannot be imported, failed, or did not return.

@@ -127,12 +127,7 @@ class SchemaRegistry:
     def record_of(
         self, data: bytes, headers: Iterable[tuple[str, bytes | None]], *, is_key: bool = False
     ) -> "EncodedRecord":
-        """Read the schema of a key or value.
-
-        Args:
-            data: The key or value.
-            headers: The headers of the record.
-            is_key: Whether the data is the key.
+        """Read the schema of a key or value, from the data and the headers of its record.
 
         Raises:
             UnreadableRecordError: The data is in neither wire format, or the registry does not have the schema.

@@ -89,12 +89,10 @@ class LogSpec:
 
     @property
     def patience_seconds(self) -> float:
-        """Return the retry timeout of all operations on the store, in seconds."""
         return self.patience_ms / 1000
 
     @property
     def has_brokers(self) -> bool:
-        """Return whether the log is a topic."""
         return False
 
     @property

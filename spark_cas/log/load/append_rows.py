@@ -110,12 +110,9 @@ def append_rows(
     task appends none before it has read all of its input.
 
     Args:
-        log: The log.
-        plan: The plan of the job.
         batches: The rows, as (partition, rows in `RECORDS` or `CLAIMED`).
         task: The name of the task, ``run/number``. A second task of the same run with rows for the same partition is
             an error; a task of another run resumes.
-        limits: The limits of a chunk.
         atomic: Whether all rows of a partition are one chunk.
         has_end: Whether the task has all of its rows when ``batches`` ends. If not, it completes no partition: it may
             have been cut off.
