@@ -59,13 +59,13 @@ def test_name_is_one_component_of_a_path_or_is_rejected(examples):
 def test_path_of_the_log_is_below_its_root(examples):
     def stays_inside(job, other, number):
         for path_of in (
-            lambda: paths.plan(job),
-            lambda: paths.completion(job),
+            lambda: paths.entry("plan", job),
+            lambda: paths.entry("completion", job),
             lambda: paths.job_hint(job, number),
             lambda: paths.closed(job, "a", number),
-            lambda: paths.outcome(f"{job}/{other}"),
-            lambda: paths.cancelled(job),
-            lambda: paths.input_list(f"{job}/{other}"),
+            lambda: paths.entry("outcome", f"{job}/{other}"),
+            lambda: paths.entry("cancelled", job),
+            lambda: paths.entry("input", f"{job}/{other}"),
         ):
             try:
                 target = inside(ROOT, path_of())

@@ -50,8 +50,8 @@ def test_a_newer_layout_is_named():
 
 def test_newer_plans_and_completions_are_named():
     log, store = flaky_log()
-    store.inner.overwrite(paths.plan("job"), newer_document({}))
-    store.inner.overwrite(paths.completion("job"), newer_document({}))
+    store.inner.overwrite(paths.entry("plan", "job"), newer_document({}))
+    store.inner.overwrite(paths.entry("completion", "job"), newer_document({}))
     for ask in (log.plan, log.completion):
         with pytest.raises(FormatError, match="of job 'job' has format version 2"):
             ask("job")
@@ -65,7 +65,7 @@ def test_damaged_documents_are_errors(data):
     log, store = flaky_log()
     plan = plan_of(log, "job")
     log.record_plan(plan)
-    store.inner.overwrite(paths.plan("job"), data)
+    store.inner.overwrite(paths.entry("plan", "job"), data)
     with pytest.raises(FormatError):
         log.plan("job")
     store.inner.overwrite(paths.layout(0), data)

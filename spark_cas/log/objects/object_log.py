@@ -158,7 +158,7 @@ class ObjectLog(ObjectRegistry, Backend):
                 return changed
             self._prove_put_if_absent()
             self._require_recorded(plan)
-            self._settle("plan", paths.plan(plan.job), plan.pinned_by)
+            self._settle("plan", paths.entry("plan", plan.job), plan.pinned_by)
             ledger = self._ledger(partition, plan.group)
             bounds, progress = ledger.progress(plan.job, plan.pinned_by, plan.end_offsets[partition])
         if progress_lost(plan, partition, progress, bounds.start_offset):

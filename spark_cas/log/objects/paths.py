@@ -1,6 +1,7 @@
 """Paths below the root of a log. Numbers have leading zeros, so sorting by name sorts by number."""
 
 from spark_cas.core.check_name import check_name
+from spark_cas.log.protocol import EntryKind
 
 LOG = "_log"
 PROBE = "_log/probe"
@@ -62,20 +63,29 @@ def job_hint(job: str, number: int) -> str:
     return f"_log/hints/{partition(number)}/{_checked(job)}.json"
 
 
-def plan(job: str) -> str:
-    """Return the path of a job's plan."""
-    return f"{JOBS}/{_checked(job)}/plan.json"
+def entry(kind: EntryKind, name: str) -> str:
+    """Return the path of an entry of the registry.
+
+    An outcome is kept as long as the log, because the chunks of its group depend on it.
+    """
+    first, _, second = name.partition("/")
+    match kind:
+        case "plan":
+            return f"{JOBS}/{_checked(name)}/plan.json"
+        case "completion":
+            return f"{JOBS}/{_checked(name)}/complete.json"
+        case "input":
+            return f"{JOBS}/{_checked(first)}/input-{check_name(second, 'the digest of an input list')}.json"
+        case "outcome":
+            return f"{GROUPS}/{_checked(first)}/{check_name(second, 'the name of a group')}.json"
+        case "cancelled":
+            return f"{CANCELLED}/{check_name(name, 'the name of a run')}.json"
 
 
 def planned_job(path: str) -> str | None:
     """Return the job whose plan has this path; None if the path is not that of a plan."""
     folder, _, name = path.rpartition("/")
     return folder.rpartition("/")[2] if name == "plan.json" else None
-
-
-def completion(job: str) -> str:
-    """Return the path of a job's completion record."""
-    return f"{JOBS}/{_checked(job)}/complete.json"
 
 
 def load_locks(number: int) -> str:
@@ -86,26 +96,6 @@ def load_locks(number: int) -> str:
 def load_locks_number(path: str) -> int | None:
     """Return the number of the locks at this path; None if the path is not that of locks."""
     return _number(path, "json")
-
-
-def outcome(group: str) -> str:
-    """Return the path of a group's outcome.
-
-    The outcome is kept as long as the log, because the chunks of the group depend on it.
-    """
-    job, _, run = group.partition("/")
-    return f"{GROUPS}/{check_name(job, 'the job name')}/{check_name(run, 'the name of a group')}.json"
-
-
-def cancelled(run: str) -> str:
-    """Return the path of the rejection that cancelled a run. The driver removes it when the run ends."""
-    return f"{CANCELLED}/{check_name(run, 'the name of a run')}.json"
-
-
-def input_list(name: str) -> str:
-    """Return the path of the input list of a bulk load, named by `spark_cas.core.plan.input_entry`."""
-    job, _, digest = name.partition("/")
-    return f"{JOBS}/{_checked(job)}/input-{check_name(digest, 'the digest of an input list')}.json"
 
 
 def closed(job: str, pinned_by: str, number: int) -> str:

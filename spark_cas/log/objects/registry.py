@@ -23,13 +23,6 @@ from spark_cas.log.objects.chunk_file import StoredChunk
 from spark_cas.log.objects.store import RetryingStore, Store
 from spark_cas.log.protocol import EntryKind
 
-_PATHS = {
-    "plan": paths.plan,
-    "completion": paths.completion,
-    "outcome": paths.outcome,
-    "input": paths.input_list,
-    "cancelled": paths.cancelled,
-}
 _MOST_REMEMBERED = 1000
 _KEPT_LOCKS = 16
 """Number of newest objects with locks to keep. A writer that puts an older number may have reused a freed name, so
@@ -47,15 +40,15 @@ class ObjectRegistry:
         self._objects = store
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
-        data = self._objects.get(_PATHS[kind](job))
+        data = self._objects.get(paths.entry(kind, job))
         return None if data is None else _text(data, kind, job)
 
     def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
-        stored = self._objects.put_once(_PATHS[kind](job), documents.encode(json.loads(text)))
+        stored = self._objects.put_once(paths.entry(kind, job), documents.encode(json.loads(text)))
         return _text(stored, kind, job)
 
     def remove_cancelled(self, run: str) -> None:
-        self._objects.delete([paths.cancelled(run)])
+        self._objects.delete([paths.entry("cancelled", run)])
 
     def jobs(self) -> tuple[str, ...]:
         # Do not list folders: a directory keeps the folder of a forgotten job.
@@ -67,13 +60,14 @@ class ObjectRegistry:
         for partition in range(plan.partitions):
             closed = paths.closed(plan.job, plan.pinned_by, partition)
             self._objects.delete([closed, paths.job_hint(plan.job, partition)])
-        inputs = [paths.input_list(input_entry(plan.job, plan.input))] if plan.input else []
-        self._objects.delete([paths.completion(plan.job), *inputs])
+        inputs = [paths.entry("input", input_entry(plan.job, plan.input))] if plan.input else []
+        self._objects.delete([paths.entry("completion", plan.job), *inputs])
         # As soon as the plan is removed, a load may plan a job of this name, even if the reply was lost. `delete_if`
         # reads the plan before each try, but the read and the delete are two steps. Therefore no load of that name
         # may run while two processes forget the job.
         self._objects.delete_if(
-            paths.plan(plan.job), lambda result: recorded(Plan, _text(result, "plan", plan.job), plan.job) == plan
+            paths.entry("plan", plan.job),
+            lambda result: recorded(Plan, _text(result, "plan", plan.job), plan.job) == plan,
         )
 
     def load_locks(self) -> LoadLocks:
@@ -136,13 +130,13 @@ class Groups:
         if self._undecided is not None and group in self._undecided:
             return None
         if group not in self._decided:
-            data = self._store.get(paths.outcome(group))
+            data = self._store.get(paths.entry("outcome", group))
             if data is None:
                 if self._undecided is not None:
                     self._undecided.add(group)
                 return None
             # Other chunks will depend on this outcome. Its writer may have crashed before the sync to disk.
-            self._store.settle(paths.outcome(group))
+            self._store.settle(paths.entry("outcome", group))
             self._remember(group, data)
         if self._undecided is not None:
             self._read_outcomes[group] = self._decided[group]
@@ -166,7 +160,7 @@ class Groups:
 
     def abort(self, group: str) -> None:
         document = documents.encode(json.loads(outcome_to_json(ABORTED)))
-        self._remember(group, self._store.put_once(paths.outcome(group), document))
+        self._remember(group, self._store.put_once(paths.entry("outcome", group), document))
 
     def abort_overdue(self, stored: StoredChunk) -> None:
         """Abort the group of a chunk if its time limit has passed."""
