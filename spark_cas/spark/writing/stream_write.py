@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -163,24 +164,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 @called_by_spark
 class BatchWriter(DataSourceArrowWriter):
-    """Appends one batch in ``foreachBatch`` exactly once, or raises an error."""
+    """Appends one batch in ``foreachBatch`` exactly once, or raises an error, as `StreamWriter` does."""
 
     def __init__(self, task: BatchTask) -> None:
         self.task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        """Append a task's rows of the batch. Complete or verify a replayed batch."""
         return _write(self.task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Complete the batch, and make an atomic one visible.
-
-        If tasks were rejected, this raises one error for all of them.
-        """
         _commit(self.task, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Abort an atomic batch. Rows of other batches stay, and a replay resumes after them."""
         _abort(self.task, messages, self.task.request.batch_id)
 
 
@@ -227,19 +222,11 @@ def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         lambda pairs: _append(task, job, batch, pairs, run),
         run=run,
     )
-    if isinstance(report, BatchReport):
-        return report
-    return replace(
-        _empty_report(task, job, batch),
-        rejection=report.rejection,
-        partitions=report.partitions,
-        appended=report.appended,
-        tally=report.tally,
-    )
+    return report if isinstance(report, BatchReport) else _report(task, job, batch, **vars(report))
 
 
-def _empty_report(task: BatchTask, job: str, batch: Batch) -> BatchReport:
-    return BatchReport(job=job, batch=batch, run=_run(task, batch), planning_ms=task.planning_ms)
+def _report(task: BatchTask, job: str, batch: Batch, **values: Any) -> BatchReport:  # noqa: ANN401 - of a dataclass
+    return BatchReport(job=job, batch=batch, run=_run(task, batch), planning_ms=task.planning_ms, **values)
 
 
 def _append(
@@ -248,7 +235,7 @@ def _append(
     run = _run(task, batch)
     first = next(pairs, None)
     if first is None:
-        return _empty_report(task, job, batch)
+        return _report(task, job, batch)
     rows = chain([first], pairs)
     if task.request.in_one_task:
         return _append_in_one_transaction(task, job, batch, rows, counts)
@@ -260,7 +247,7 @@ def _append(
             acquire_lock(log, applicant, _NOTHING_EXPECTED, whole=True)
         plan = with_group(log, plan, batch.id)
         results = _loading(task, log, plan, batch, rows, counts=counts)()
-    return replace(_empty_report(task, job, batch), run=run, results=results, group=plan.group)
+    return replace(_report(task, job, batch, results=results, group=plan.group), run=run)
 
 
 def _append_in_one_transaction(
@@ -275,7 +262,7 @@ def _append_in_one_transaction(
             _loading(task, log, plan, batch, rows, counts=counts),
             fenced_retry_wait_seconds=task.request.fenced_retry_wait_ms / 1000,
         )
-    return replace(_empty_report(task, job, batch), results=results, group=plan.group)
+    return _report(task, job, batch, results=results, group=plan.group)
 
 
 def _loading(

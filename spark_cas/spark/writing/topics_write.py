@@ -146,7 +146,6 @@ class TopicsWriter(DataSourceArrowWriter):
             raise _error_of(errors, rows, [each for each in self._writers if each not in errors and each not in rows])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Abort the write in each topic. Visible rows stay."""
         for topic, writer in self._writers.items():
             writer.abort([*_reports_of(topic, messages)])
 
