@@ -62,7 +62,6 @@ class LoadLocks:
     """The oldest first; at most one per job."""
 
     def of(self, job: str) -> LoadLock | None:
-        """Return the lock of a job, None if it has none."""
         return next((each for each in self.held if each.job == job), None)
 
     def in_the_way(self, job: str, ranges: Iterable[tuple[int, int]]) -> tuple[LoadLock, ...]:

@@ -27,7 +27,6 @@ class OffsetRange:
         return self.base_offset <= offset < self.end_offset
 
     def intersect(self, other: "OffsetRange") -> "OffsetRange | None":
-        """Return the offsets in both ranges, or None if they do not overlap."""
         base = max(self.base_offset, other.base_offset)
         end = min(self.end_offset, other.end_offset)
         return OffsetRange(base, end) if base < end else None

@@ -148,7 +148,6 @@ def transaction_finding(topic: str, transaction: OpenTransaction, now_ms: int) -
 
 
 def _whole_load(topic: str, transaction: OpenTransaction) -> str | None:
-    """Return the job of an atomic load of the log that opened a transaction."""
     _, whole, job = transaction.transactional_id.partition(f"/{topic}/whole/")
     return job if transaction.own and whole else None
 

@@ -144,7 +144,6 @@ def _straggler_ms() -> float:
 
 
 def _require_safe(kept: Kept, now_ms: int) -> None:
-    """Raise OptionError unless a job is complete and idle."""
     job = kept.job
     if any(plan.stream for plan in kept.plans):
         subject = f"job {job!r} is a stream, which is never complete"
@@ -262,7 +261,6 @@ def _unreadable(job: str, plans: list[Plan], error: ConditionalLogError, *, has_
 
 
 def _by_partition(known: Iterable[Progress]) -> Iterator[JobPartition]:
-    """Yield the rows of all plans of a job by partition."""
     entries: dict[int, list[Progress]] = {}
     for each in known:
         entries.setdefault(each.partition, []).append(each)

@@ -387,7 +387,6 @@ def _is_same(held: BatchProgress, records: pa.Table) -> bool:
 
 
 def _chunk(records: pa.Table, digest: str, claim: Claim, batch: BatchProgress | None, task: str) -> Chunk:
-    """Return the next chunk of the claim's job with these records."""
     before = claim.progress
     return Chunk(
         records=records,

@@ -74,7 +74,6 @@ class _PartitionRows(ABC):
         return self._digest.rows + self._buffer.records
 
     def _chunk_of(self, records: pa.Table, *, complete: bool, claims: pa.Array | None = None) -> Chunk:
-        """Hash the partition's next records, and return them as a chunk."""
         for batch in records.to_batches():
             self._digest.update(batch)
         rows, digest = self._digest.rows, self._digest.hexdigest()

@@ -238,7 +238,6 @@ class Spool:
         return bool(self._partitions)
 
     def __iter__(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows from the start."""
         if self._partitions:
             with pa.memory_map(str(self._file)) as source, pa.ipc.open_stream(source) as reader:
                 yield from zip(self._partitions, reader, strict=True)

@@ -95,7 +95,6 @@ class TaskRun:
             self._appended[progress.partition] = rows_since(progress, self._rows_before)
 
     def add(self, partition: int, outcome: Appended, records: pa.Table) -> None:
-        """Count a chunk that this attempt appended."""
         before = self._appended.get(partition, 0)
         self._appended[partition] = None if before is None else before + records.num_rows
         self.tally = self.tally.and_then(outcome, records)

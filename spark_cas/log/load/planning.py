@@ -471,7 +471,6 @@ def rows_of_run(
 
 
 def _rows_in_log(log: Backend, job: str) -> str:
-    """Return a sentence that reports the rows of a job in the log."""
     try:
         plan = plan_now(log, job)
         if plan is None:

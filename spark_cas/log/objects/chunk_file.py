@@ -290,7 +290,6 @@ def _batches(file: pq.ParquetFile, columns: tuple[str, ...], rows: int, subject:
 
 
 def _checksum_at(data: memoryview) -> int:
-    """Return the position of the first checksum digit in a file."""
     footer = bytes(data[-HEADER_BYTES:])
     return len(data) - len(footer) + footer.rfind(_MARK) + len(_MARK)
 

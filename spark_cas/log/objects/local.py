@@ -234,7 +234,6 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def _plainly(doing: str) -> Iterator[None]:
-    """Raise the StorageError of an error of the file system."""
     try:
         yield
     except OSError as error:

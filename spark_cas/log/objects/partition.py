@@ -151,11 +151,9 @@ class PartitionChunks:
         return end
 
     def forget(self) -> None:
-        """Discard the cached newest chunk."""
         self._newest = None
 
     def appended(self, stored: StoredChunk) -> None:
-        """Note that this process has appended a chunk at the end."""
         self._newest = stored
 
     def write_hint(self, path: str, stored: StoredChunk) -> None:

@@ -163,7 +163,6 @@ class Groups:
         self._remember(group, self._store.put_once(paths.entry("outcome", group), document))
 
     def abort_overdue(self, stored: StoredChunk) -> None:
-        """Abort the group of a chunk if its time limit has passed."""
         if clock.now_ms() >= stored.header.decide_by_ms:
             self.abort(stored.header.group)
 

@@ -71,15 +71,12 @@ class StreamOffsets:
 
     @property
     def is_first(self) -> bool:
-        """Return whether the stream has read nothing yet."""
         return all(log.begin == log.offsets for log in self.logs.values())
 
     def without_begin(self) -> "StreamOffsets":
-        """Return the position without the start offsets of the stream."""
         return StreamOffsets({topic: replace(log, begin=None) for topic, log in self.logs.items()})
 
     def layout_epochs(self) -> dict[str, int]:
-        """Return the layout epoch that each log had when it was last read."""
         return {topic: log.layout_epoch for topic, log in self.logs.items()}
 
     def selected(self, selects: Callable[[TopicPartition], bool], *, allow_unsubscribed: bool) -> "StreamOffsets":

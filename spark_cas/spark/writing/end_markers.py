@@ -179,7 +179,6 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch,
 
 
 def _markers_in(batch: pa.RecordBatch) -> list[int]:
-    """Return the positions of the end markers in a batch."""
     keys, values = batch.column("key"), batch.column("value")
     if not keys.null_count:
         return []
