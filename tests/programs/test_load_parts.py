@@ -33,6 +33,7 @@ from spark_cas.programs.load_progress import (
     live_progress,
 )
 from spark_cas.programs.load_report import JobRows, LoadReport, failed_report
+from spark_cas.programs.verify_log import parse_arguments as verify_arguments
 from tests.support.memory_log import MemoryLog
 from tests.support.writing import JobWriter, plan_of
 
@@ -553,3 +554,9 @@ def test_a_report_in_a_folder_that_may_not_be_written_is_a_wrong_call(monkeypatc
     monkeypatch.setattr(os, "access", lambda folder, _: folder != tmp_path)
     with pytest.raises(SystemExit):
         parse("--report", str(tmp_path / "report.json"))
+
+
+def test_rows_of_a_query_are_compared_without_files():
+    argv = ["--query", "SELECT 1 AS n", "--key", "n", "--value-json", "--log", "log"]
+    request = verify_arguments(argv, "verify_log.py").request
+    assert (request.format, request.query, request.inputs, request.tombstones) == ("query", "SELECT 1 AS n", (), True)
