@@ -443,6 +443,7 @@ def threads() -> set[Path]:
     return {*Path("/proc/self/task").iterdir()}
 
 
+@pytest.mark.full
 def test_threads_end_with_the_client_even_if_an_error_is_kept(broker, topic):
     """A thread of a client that is no longer polled can use a whole processor (decision 0010)."""
     spec, own_id = KafkaSpec(broker.bootstrap, topic), f"test/{uuid.uuid4()}"
