@@ -295,7 +295,7 @@ def test_stale_coordinator_gives_no_claim_old_progress(ready):
     assert committed_values(ready.bootstrap, topic) == ["a", "b"]
 
 
-@pytest.mark.full  # test_outdated.py has old end offsets of a broker behind a proxy
+@pytest.mark.full  # test_outdated.py returns old end offsets through a proxy
 def test_stale_leader_does_not_report_end_offset(ready):
     """When the broker resumes, it answers the requests that it received while it was frozen."""
     topic = create_topic(ready.bootstrap)
@@ -317,7 +317,7 @@ def test_stale_leader_does_not_report_end_offset(ready):
             ready.node(deposed).thaw()
 
 
-@pytest.mark.full  # test_outdated.py holds such a response of a broker behind a proxy
+@pytest.mark.full  # test_outdated.py delays this response in a proxy
 def test_broker_stalled_before_the_registry_hides_no_plan(ready):
     """When the broker resumes, it answers the earlier request: there is no such topic."""
     topic = create_topic(ready.bootstrap)
