@@ -14,6 +14,7 @@ from playwright.sync_api import expect, sync_playwright
 import spark_cas
 from spark_cas import metrics, schema_registry
 from tests.executables import executable
+from tests.long import full
 from tests.pages import ROOT
 
 pytestmark = pytest.mark.browser
@@ -90,6 +91,7 @@ def links(page, within):
     return set(addresses)
 
 
+@pytest.mark.full
 def test_every_link_of_the_navigation_opens_a_page_without_errors(site, browser):
     complaints: list[str] = []
     with opened(browser, site, complaints) as page:
@@ -146,7 +148,7 @@ def test_the_search_finds_a_term(site, browser):
     assert not complaints
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", *full("dark")])
 @pytest.mark.parametrize("viewport", [WIDE, PHONE])
 def test_a_page_fits_the_window(site, browser, viewport, scheme):
     with opened(browser, site, [], viewport=viewport, color_scheme=scheme) as page:

@@ -349,7 +349,7 @@ def _per_log_defaults(conf: str | None, spec: AnySpec | None) -> _Table:
     file = conf or os.environ.get(VARIABLE)
     if not file:
         return {}
-    general, logs = _tables(Path(file).expanduser())
+    general, logs = _tables(file)
     for table in (general, *logs.values()):
         check_defaults(table)
     result = dict(general)
@@ -361,10 +361,10 @@ def _per_log_defaults(conf: str | None, spec: AnySpec | None) -> _Table:
     return result
 
 
-def _tables(file: Path) -> tuple[_Table, dict[str, _Table]]:
+def _tables(file: str) -> tuple[_Table, dict[str, _Table]]:
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        document = tomllib.loads(Path(file).expanduser().read_text(encoding="utf-8"))
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: the home of ~ or ~user is not known
         raise OptionError(
             f"the file of per-log defaults, which the option conf or the environment variable {VARIABLE} names, "
             f"does not exist on the driver, cannot be read, or is not TOML. Correct its path, rights or content."

@@ -10,6 +10,9 @@ _: type[Backend] = MemoryLog
 
 
 class TestMemoryLog(LogContract):
+    rounds = 100
+    examples = 20
+
     @pytest.fixture
     def new_backend(self) -> Callable[[], Backend]:
         return MemoryLog

@@ -31,8 +31,8 @@ class TestAzure(OnAzure, StoreContract):
 @pytest.mark.azure
 @pytest.mark.full
 class TestAllOnAzure(OnAzure, LogContract):
-    """All tests. The others combine the same steps, and `make test` runs them in a directory and in memory."""
+    """All tests. The others combine the same steps, and `make test` runs them in memory."""
 
-    # The job dies between calls of the protocol, which does not depend on the store. A directory and memory cover
+    # The job dies between calls of the protocol, which does not depend on the store. The log in memory covers
     # this test.
     test_a_job_killed_at_any_call_ends_with_exactly_its_input = None  # type: ignore[assignment]

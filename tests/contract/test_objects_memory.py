@@ -15,7 +15,8 @@ _: type[Backend] = ObjectLog
 
 
 class TestObjectsInMemory(LogContract):
-    rounds = 100
+    rounds = 50
+    examples = 20
 
     @pytest.fixture
     def new_backend(self) -> NewBackend:

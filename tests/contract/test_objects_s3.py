@@ -31,9 +31,9 @@ class TestS3(OnS3, StoreContract):
 @pytest.mark.s3
 @pytest.mark.full
 class TestAllOnS3(OnS3, LogContract):
-    """All tests. The others combine the same steps, and `make test` runs them in a directory and in memory."""
+    """All tests. The others combine the same steps, and `make test` runs them in memory."""
 
-    # The job dies between calls of the protocol, which does not depend on the store. A directory and memory cover
+    # The job dies between calls of the protocol, which does not depend on the store. The log in memory covers
     # this test.
     test_a_job_killed_at_any_call_ends_with_exactly_its_input = None  # type: ignore[assignment]
 

@@ -4,11 +4,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from spark_cas.cli import diagnosing
 from spark_cas.log.kafka.client import tokens
 from tests.kafka.clients import SECONDS, append, create_topic
-from tests.kafka.open_transactions import Watch
+from tests.kafka.open_transactions import OF_BROKER, Watch
 from tests.kafka.proxy.rig import proxied_broker
 from tests.kafka.secured import secured_broker
 from tests.support import token_provider
-from tools.kafka_broker import KafkaCluster
+from tools.kafka_broker import KafkaBroker, KafkaCluster
 from tools.kafka_broker.waiting import wait_until
 
 
@@ -42,6 +42,16 @@ def _has_coordinator(bootstrap, group):
         return True
     finally:
         member.close()
+
+
+@pytest.fixture(scope="session")
+def sick(conf):
+    """A broker whose settings weaken promises, and which applies the retention of a topic at once."""
+    settings = {name: value for each in OF_BROKER.values() for name, value in each.items()}
+    settings |= {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "200"}
+    with KafkaBroker(conf, settings=settings) as broker:
+        append(broker.bootstrap, create_topic(broker.bootstrap), "a")  # creates the internal topics
+        yield broker
 
 
 @pytest.fixture

@@ -14,6 +14,14 @@ from tests.kafka.raw_records import RawRecord, append_raw
 from tests.support.planted_problems import report_on
 from tests.support.programs import run_cli
 
+OF_BROKER = {
+    "OFFSETS_RETENTION": {"offsets.retention.minutes": "1440"},
+    "PARTITION_VERIFICATION": {"transaction.partition.verification.enable": "false"},
+    "TRANSACTIONAL_ID_EXPIRATION": {"transactional.id.expiration.ms": "86400000"},
+    "TRANSACTION_TIMEOUT": {"transaction.max.timeout.ms": "600000"},
+}
+"""Broker settings that weaken a promise, by problem."""
+
 
 @dataclass
 class Place:

@@ -22,6 +22,8 @@ from tests.support.writing import values_in
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.usefixtures("provided_tokens")]
 
 PROVIDER = "token provider"
+SOON = {"request.timeout.ms": "3000", "delivery.timeout.ms": "5000"}
+"""Timeouts for a client that no broker accepts."""
 
 
 def provided_by(secured: Authenticating, function: str) -> dict[str, str]:
@@ -90,7 +92,9 @@ def test_client_without_a_login_is_rejected(authenticating, way):
     """Otherwise, the test above would not show that the broker authenticates its clients."""
     given = {name: value for name, value in authenticating.settings[way].items() if "truststore" in name}
     with pytest.raises(StorageError):
-        open_log(f"kafka://{authenticating.servers[way]}/flights", {**given, "security.protocol": "SSL"}).layout()
+        open_log(
+            f"kafka://{authenticating.servers[way]}/flights", {**given, **SOON, "security.protocol": "SSL"}
+        ).layout()
 
 
 def test_wrong_secret_of_the_token_endpoint_is_rejected(authenticating):
@@ -99,6 +103,7 @@ def test_wrong_secret_of_the_token_endpoint_is_rejected(authenticating):
     secret = "sasl.oauthbearer.client.credentials.client.secret"
     settings = {**authenticating.settings[way], secret: "canary-wrong"}
     assert settings.keys() == authenticating.settings[way].keys()
+    settings |= SOON
     with pytest.raises(StorageError) as refused:
         open_log(f"kafka://{authenticating.servers[way]}/flights", settings).layout()
     assert_hidden("".join(traceback.format_exception(refused.value)))
@@ -110,13 +115,13 @@ def test_token_is_refreshed_before_it_expires(authenticating, provided_tokens, c
     jobs: list[str] = []
     begin = time.monotonic()
     with open_log(address, authenticating.settings[PROVIDER]) as log:
-        while time.monotonic() - begin < 4 * LIFETIME_SECONDS:
+        while time.monotonic() - begin < 2 * LIFETIME_SECONDS:
             append(log, f"job-{len(jobs)}", log.bounds(0).end_offset)
             jobs.append(f"job-{len(jobs)}")
             time.sleep(0.5)
         assert values_in(log, 0) == jobs
         lifetimes = (time.monotonic() - begin) / LIFETIME_SECONDS
-        assert 4 <= len(provided_tokens) <= 2 * lifetimes + 1, "clients share a token for half of its lifetime"
+        assert 2 <= len(provided_tokens) <= 2 * lifetimes + 1, "clients share a token for half of its lifetime"
     assert_hidden(caplog.text)
 
 
@@ -139,18 +144,20 @@ def test_failing_provider_is_a_permanent_error_at_once(authenticating, function,
     assert_hidden("".join(traceback.format_exception(refused.value)))
 
 
-def test_provider_that_fails_later_is_named(authenticating):
+def test_provider_that_fails_later_is_named(authenticating, monkeypatch):
+    monkeypatch.setattr(token_provider, "LIFETIME_SECONDS", 2.5)  # its first token lives four times as long
     address = f"kafka://{authenticating.servers[PROVIDER]}/{create_topic(authenticating.open)}"
-    with open_log(address, provided_by(authenticating, "fails_later")) as log:
-        append(log, "one", 0)
+    limits = {"request.timeout.ms": "3000", "delivery.timeout.ms": "8000"}
+    with open_log(address, provided_by(authenticating, "fails_later") | limits) as log:
         with pytest.raises(OptionError, match="raised RuntimeError") as refused:
             append_for_a_minute(log)
+        assert token_provider.calls > 1
     assert_hidden("".join(traceback.format_exception(refused.value)))
 
 
 def test_token_that_the_broker_rejects_is_reported(authenticating):
     with pytest.raises(StorageError, match="credentials") as refused:
         open_log(
-            f"kafka://{authenticating.servers[PROVIDER]}/flights", provided_by(authenticating, "rejected")
+            f"kafka://{authenticating.servers[PROVIDER]}/flights", provided_by(authenticating, "rejected") | SOON
         ).layout()
     assert_hidden("".join(traceback.format_exception(refused.value)))

@@ -1,5 +1,7 @@
 """The ACLs that option commitGroup needs: a commit works with exactly these, and its error names a missing one."""
 
+from dataclasses import replace
+
 import pytest
 
 from spark_cas.core.errors import AccessDeniedError
@@ -9,12 +11,14 @@ from tests.kafka.clients import create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
-SECONDS = 30.0
+SECONDS = 5.0
 
 
 @pytest.mark.parametrize("missing", ["", "topic", "group"])
 def test_rights_of_a_commit(secured, missing):
     spec = secured.spec(create_topic(secured.open))
+    # The client waits as long for the coordinator of a group before it closes.
+    spec = replace(spec, client_options=(*spec.client_options, ("session.timeout.ms", "3000")))
     rights = {"topic": on_topic("Read", spec.topic), "group": Right("Read", "group", "lag")}
     secured.allow(right for kind, right in rights.items() if kind != missing)
     with KafkaLog(spec) as log:

@@ -26,6 +26,7 @@ from spark_cas.spark.schema import RECORDS
 from tests.kafka.clients import create_topic
 from tests.kafka.readers import wait_for
 from tests.kafka.secured import PASSWORD, USER, WRONG, sasl
+from tests.long import full
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
@@ -195,9 +196,10 @@ def test_first_contact_reports_the_cause(told, case, by):
     assert found.seconds < SECONDS
 
 
-@pytest.mark.parametrize("asked", ["initialOffset", "prepareForTriggerAvailableNow"])
+@pytest.mark.parametrize("asked", ["initialOffset", *full("prepareForTriggerAvailableNow")])
 def test_stream_reports_a_wrong_address_soon_at_each_first_call(asked):
     options = {"kafka.bootstrap.servers": closed_port(), "subscribe": TOPIC, "kafka.delivery.timeout.ms": "30000"}
+    options["kafka.request.timeout.ms"] = "3000"
     reader = RecordsStreamReader(parse_read_stream(options), RECORDS)
     began = time.monotonic()
     with pytest.raises(StorageError, match=REFUSED):
@@ -229,10 +231,10 @@ def test_the_right_settings_do_connect(secured):
 
 def test_credentials_that_a_silent_broker_refuses_later_are_refused_at_once(secured):
     """The client waits while the broker is silent. Its response after that decides."""
-    patience = {"request.timeout.ms": "2000", "delivery.timeout.ms": "60000"}
+    patience = {"request.timeout.ms": "1500", "delivery.timeout.ms": "60000"}
     with KafkaLog(kafka_spec(secured.sasl, TOPIC, {**sasl(USER, WRONG), **patience})) as log:
         secured.broker.freeze()
-        back = Timer(6, secured.broker.thaw)
+        back = Timer(4, secured.broker.thaw)
         back.start()
         try:
             with pytest.raises(StorageError, match=CREDENTIALS):
@@ -265,7 +267,7 @@ def test_stopped_broker_differs_from_one_that_never_responded(secured):
         log.layout()
 
 
-@pytest.mark.parametrize("ask", [KafkaLog.layout, KafkaLog.preflight, lambda log: log.bounds(0)])
+@pytest.mark.parametrize("ask", [KafkaLog.layout, *full(KafkaLog.preflight, lambda log: log.bounds(0))])
 def test_client_without_a_response_ends_with_its_log(ask):
     """Otherwise, each retry of a long outage would leave a client with its threads and connections."""
     with silent_port() as address, KafkaLog(kafka_spec(address, TOPIC, SHORTLY)) as log:

@@ -15,6 +15,7 @@ from tests.kafka.clients import append, committed_values, create_topic
 from tests.kafka.faulted import spec_of
 from tests.kafka.secured import secured_broker
 from tests.kafka.test_acls import least
+from tests.long import full
 from tests.support.loads import TEN, run_job
 from tools.kafka_broker import KafkaBroker, KafkaCluster
 from tools.kafka_broker.waiting import wait_until
@@ -28,7 +29,7 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module", params=SETTINGS.values())
+@pytest.fixture(scope="module", params=[SETTINGS["__transaction_state"], *full(SETTINGS["__consumer_offsets"])])
 def alone(request, conf):
     """One broker with an internal topic that needs three, and the name of the setting for that."""
     with KafkaBroker(conf, settings={request.param: "3"}) as broker:
@@ -71,21 +72,22 @@ def test_requested_idempotence_continues_without_transactions(alone):
     assert len(committed_values(broker.bootstrap, spec.topic)) == len(TEN[0])
 
 
-def test_a_coordinator_that_is_away_is_waited_for_and_nothing_is_downgraded(own_broker):
-    topic = create_topic(own_broker.bootstrap)
-    append(own_broker.bootstrap, topic, "a")  # both internal topics exist
-    with KafkaLog(spec_of(own_broker.bootstrap, topic)) as log:
+def test_a_coordinator_that_is_away_is_waited_for_and_nothing_is_downgraded(broker):
+    topic = create_topic(broker.bootstrap)
+    append(broker.bootstrap, topic, "a")  # both internal topics exist
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
         log.layout()
-        own_broker.freeze()
-        back = Timer(8, own_broker.thaw)
+        broker.freeze()
+        back = Timer(5, broker.thaw)
         back.start()
         try:
             assert log.preflight(idempotence=REQUESTED).guarantee == EXACTLY_ONCE
         finally:
             back.join()
-            own_broker.node(1).wait_until_alive()
+            broker.node(1).wait_until_alive()
 
 
+@pytest.mark.full
 def test_a_registered_broker_that_is_away_counts(conf):
     """While an internal topic does not exist, the replicas of other topics show that the broker is registered."""
     settings = {SETTINGS["__transaction_state"]: "3"}
@@ -107,7 +109,7 @@ def test_without_the_right_to_see_the_cause_the_deadline_holds_and_nothing_is_do
     """The error names the settings to check, because the user can see neither the topic nor the settings."""
     with secured_broker(conf, tmp_path, **{SETTINGS["__transaction_state"]: "3"}) as secured:
         topic = create_topic(secured.open)
-        spec = secured.spec(topic, **{"request.timeout.ms": "2000", "delivery.timeout.ms": "6000"})
+        spec = secured.spec(topic, **{"request.timeout.ms": "1500", "delivery.timeout.ms": "3000"})
         secured.allow(least(topic, topic).values())
         with KafkaLog(spec) as log, pytest.raises(StorageError) as failed:
             log.preflight(idempotence=REQUESTED)

@@ -11,8 +11,8 @@ from tests.counting import count_up, require_all_counted
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-WRITERS = 8
-EACH = 12
+WRITERS = 4
+EACH = 10
 
 
 def write(spec, writer):

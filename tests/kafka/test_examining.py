@@ -28,10 +28,11 @@ from spark_cas.log.kafka.client.client_errors import Right, on_ids, on_topic
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.weak_settings import replica_findings
 from spark_cas.programs.errors import ExitCode
-from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic
+from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
 from tests.kafka.documented_rights import DOCTOR, FOREIGN, documented
-from tests.kafka.open_transactions import Place, exact, hang, open_transaction, place_on
+from tests.kafka.open_transactions import OF_BROKER, Place, exact, hang, open_transaction, place_on
 from tests.kafka.secured import PASSWORD, USER, sasl, secured_broker
+from tests.long import full
 from tests.pages import blocks
 from tests.support.loads import TEN, run_job
 from tests.support.planted_problems import (
@@ -44,30 +45,13 @@ from tests.support.planted_problems import (
     unfinished_job,
 )
 from tests.support.programs import run_cli
-from tools.kafka_broker import KafkaBroker
 from tools.kafka_broker.jars import java, kafka_jars, tools_jars
 from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 HOUR_MS = 3_600_000
-OF_BROKER = {
-    "OFFSETS_RETENTION": {"offsets.retention.minutes": "1440"},
-    "PARTITION_VERIFICATION": {"transaction.partition.verification.enable": "false"},
-    "TRANSACTIONAL_ID_EXPIRATION": {"transactional.id.expiration.ms": "86400000"},
-    "TRANSACTION_TIMEOUT": {"transaction.max.timeout.ms": "600000"},
-}
-"""Broker settings that weaken a promise, by problem."""
 OF_ONE_BROKER = {"REPLICATION_FACTOR"}
-
-
-@pytest.fixture(scope="module")
-def sick(conf):
-    """A broker whose settings weaken promises."""
-    settings = {name: value for each in OF_BROKER.values() for name, value in each.items()}
-    with KafkaBroker(conf, settings=settings) as broker:
-        append(broker.bootstrap, create_topic(broker.bootstrap), "a")  # creates the internal topics
-        yield broker
 
 
 @pytest.fixture
@@ -143,19 +127,16 @@ def shell(tmp_path, monkeypatch):
     return run
 
 
-def test_printed_command_of_kafka_changes_the_setting(secured, shell, tmp_path):
+@pytest.mark.parametrize("problem", ["RETENTION", *full("COMPACTION")])
+def test_printed_command_of_kafka_changes_the_setting(secured, shell, tmp_path, problem):
     topic = create_topic(secured.open, cleanup_policy="compact,delete", retention_ms="172800000")
     secured.allow([*to_report(topic), Right("AlterConfigs", "topic", topic)])
     arguments = ["--bootstrap-servers", secured.sasl, "--topic", topic, "--log-option", f"idPrefix={topic}"]
     arguments += options_of(sasl())
     (tmp_path / "client.properties").write_text("".join(f"{name}={value}\n" for name, value in sasl().items()))
 
-    def fix(problem):
-        shell(only(report_on(*arguments).problems[problem])["fix"].removeprefix("to keep all records: "))
-        wait_until(lambda: problem not in report_on(*arguments).problems, SECONDS, lambda: f"{problem} stays")
-
-    fix("RETENTION")
-    fix("COMPACTION")
+    shell(only(report_on(*arguments).problems[problem])["fix"].removeprefix("to keep all records: "))
+    wait_until(lambda: problem not in report_on(*arguments).problems, SECONDS, lambda: f"{problem} stays")
 
 
 def test_printed_command_of_kafka_adds_replicas(cluster, shell):
@@ -354,6 +335,7 @@ def test_transactions_are_listed_over_tls_and_with_sasl(secured):
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
+@pytest.mark.full
 def test_transactions_are_listed_with_scram_and_with_a_client_certificate(conf, tmp_path):
     settings = {
         "super.users": f"User:ANONYMOUS;User:{USER};User:CN=127.0.0.1",
@@ -429,6 +411,7 @@ def test_abort_of_a_listed_transaction_needs_write_on_its_id(secured, own):
             producer.commit_transaction(SECONDS)
 
 
+@pytest.mark.full
 def test_each_missing_right_of_a_report_gives_its_finding(secured):
     """Without Read on the topic, which includes Describe, there is no report."""
     topic = create_topic(secured.open)

@@ -36,7 +36,13 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize(
-    ("step", "expected"), [("begin", "none"), ("produced", "none"), ("commit", "none"), ("produced", "end")]
+    ("step", "expected"),
+    [
+        pytest.param("begin", "none", marks=pytest.mark.full),
+        pytest.param("produced", "none", marks=pytest.mark.full),
+        ("commit", "none"),
+        ("produced", "end"),
+    ],
 )
 def test_sleeping_writer_appends_nothing_after_a_threshold(broker, topic, step, expected):
     """The writer stops within a chunk and resumes after the expansion. Its id is the job's or the partition's."""

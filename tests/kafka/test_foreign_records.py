@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from spark_cas import bootstrap, route, verify_log
 from spark_cas.core.errors import ConflictError, FormatError, UndecidedError, UnreadableRecordError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.plan import Progress
@@ -157,22 +156,6 @@ def test_batch_of_zstd_that_is_large_only_when_decompressed_is_read(spec):
             planned_writer(log, "other", expected='{"0": 0}')
         planned_writer(log, expected='{"0": 1}').must_append("a")
     assert [len(value) for value in rows_of(spec, RECORDS)["value"].to_pylist()] == [large_bytes, 1]
-
-
-@pytest.mark.spark
-def test_state_verification_and_writes_by_key_pass_unusual_records(spec, spark):
-    unusual = [NOT_TEXT, RawRecord(None), RawRecord(b"1", key=b"a"), RawRecord(None, key=b"a"), RawRecord(key=b"")]
-    append_raw(spec.bootstrap_servers, spec.topic, *unusual)
-    append_raw(spec.bootstrap_servers, spec.topic, RawRecord(b"late", key=b"late", timestamp_ms=2**63 - 1))
-    at = bootstrap(spark, spec.url)
-    state = at.state.select("key", "value", "timestamp").collect()
-    assert {(bytes(row.key), bytes(row.value)) for row in state} == {(b"", b"value"), (b"late", b"late")}
-    assert [row.timestamp for row in state if row.key == b"late"] == [None]
-    assert verify_log(at.records.select("key", "value"), spec.url).holds
-    writing = {"path": spec.url, "job": "job", "compare": "key", "expectedOffsets": at.expected_offsets}
-    rows = route(spark.createDataFrame([(b"a", b"2"), (b"new", b"3")], "key binary, value binary"), writing)
-    rows.write.format("conditional-log").mode("append").options(**writing).save()
-    assert len(rows_of(spec, RECORDS)) == len(unusual) + 3
 
 
 def test_open_transaction_of_another_producer_is_reported_by_readers_and_writers(broker, topic):

@@ -12,22 +12,13 @@ from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.clients import SECONDS, append, committed_values, create_topic
 from tests.kafka.open_transactions import Place, exact, hang, open_transaction, place_on
 from tests.support.planted_problems import only
-from tools.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module")
-def sick(conf):
-    """A broker that accepts records in a transaction that no coordinator knows."""
-    settings = {"transaction.partition.verification.enable": "false", "transaction.max.timeout.ms": "600000"}
-    with KafkaBroker(conf, settings=settings) as broker:
-        append(broker.bootstrap, create_topic(broker.bootstrap), "a")  # creates the internal topics
-        yield broker
-
-
 @pytest.fixture
 def place(sick):
+    """A topic on a broker that accepts records in a transaction that no coordinator knows."""
     return place_on(sick.bootstrap)
 
 

@@ -298,6 +298,7 @@ def test_later_batches_request_only_the_topic_settings(proxied):
         assert found.max_record_bytes != log.preflight(begun=True).max_record_bytes == 5000 - 512
 
 
+@pytest.mark.full
 def test_next_log_recreates_a_deleted_registry(broker, topic):
     spec = KafkaSpec(broker.bootstrap, topic, topic)
     with pooled(spec) as log:

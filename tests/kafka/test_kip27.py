@@ -34,7 +34,7 @@ from tests.support.writing import (
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-ROUNDS = 80
+ROUNDS = 32
 
 
 @pytest.fixture

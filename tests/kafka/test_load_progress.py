@@ -15,7 +15,7 @@ PATIENCE = 60
 
 
 def test_brokers_that_give_no_answer_are_named(broker, topic):
-    spec = parse_address(f"kafka://{broker.bootstrap}/{topic}")
+    spec = parse_address(f"kafka://{broker.bootstrap}/{topic}", {"request.timeout.ms": "3000"})
     with open_log(spec) as log:
         JobWriter(log, log.record_plan(plan_of(log, "load-1"))).must_append("a", "b")
     watch = LedgerWatch(spec, "load-1")

@@ -31,6 +31,7 @@ from tests.kafka.clients import SECONDS
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 from tests.kafka.readers import wait_for
+from tests.long import full
 from tools.kafka_broker.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -42,7 +43,11 @@ STILL_SECONDS = 0.5
 LIBRARIES = {ArrayProducer: librdkafka.library, ObjectProducer: lambda: None}
 
 
-@pytest.fixture(params=LIBRARIES)
+BOTH = pytest.mark.parametrize("producer", LIBRARIES, indirect=True)
+"""For the tests of both clients in `make test`. `make test-full` runs each test with both."""
+
+
+@pytest.fixture(params=[ArrayProducer, *full(ObjectProducer)])
 def producer(request, broker, topic, monkeypatch) -> Iterator[TransactionalProducer]:
     monkeypatch.setattr(librdkafka, "library", LIBRARIES[request.param])
     producer = TransactionalProducer(KafkaSpec(broker.bootstrap, topic), f"test/{uuid.uuid4()}")
@@ -140,12 +145,14 @@ def test_how_many_records_fill_no_request(sizes, count):
     assert held_back(rows, 100) == count
 
 
+@BOTH
 def test_an_empty_key_or_value_is_not_a_null_one(broker, topic, producer):
     given = list(product([b"k", None, b"", b"\0\xff"], [b"v", None, b"", b"\0\xff"]))
     send(producer, topic, records(*({"key": key, "value": value} for key, value in given)))
     assert [(each.key(), each.value()) for each in messages(broker.bootstrap, topic)] == given
 
 
+@BOTH
 def test_headers_keep_their_order_and_repeated_keys_and_null_values(broker, topic, producer):
     headers: list[dict[str, str | bytes | None]] = [
         {"key": "b", "value": b"1"},
@@ -167,6 +174,7 @@ def test_no_headers_are_none_whether_the_list_is_null_or_empty(broker, topic, pr
     assert [each.headers() for each in messages(broker.bootstrap, topic)] == [None] * 3
 
 
+@BOTH
 def test_each_record_has_its_own_timestamp(broker, topic, producer):
     times = [TIME_MS, 1, TIME_MS + 1, TIME_MS - 1]
     send(producer, topic, records(*({"timestamp": each} for each in times)))
@@ -183,6 +191,7 @@ def test_many_records_lie_in_their_order(broker, topic, producer, headers):
     assert all((each.headers() is None) == (headers is None) for each in found[:: rows // 10])
 
 
+@BOTH
 def test_headers_that_begin_in_the_middle_are_those_of_their_records(broker, topic, producer):
     with_headers = {0, 5, SLICE_ROWS - 1, SLICE_ROWS + 3, 3 * SLICE_ROWS + 1}
     given = [
@@ -300,6 +309,7 @@ def test_values_are_let_go_of_once_they_were_sent(topic, producer):
     assert pa.total_allocated_bytes() == before
 
 
+@BOTH
 def test_a_transaction_is_aborted_while_records_are_on_their_way(broker, topic, producer):
     hand_over(producer.client, records({"value": b"aborted"}, {"value": b"too"}))
     assert len(producer.client)
@@ -367,6 +377,7 @@ def test_unacknowledged_records_are_reported(broker, topic, producer):
         broker.thaw()
 
 
+@BOTH
 def test_records_are_stable_soon_after_the_commit(broker, topic, producer):
     at = TopicPartition(topic, 0)
     assert produce(producer, at, records({}, {}), TIME_MS, SECONDS) is not None
@@ -378,6 +389,7 @@ def test_records_are_stable_soon_after_the_commit(broker, topic, producer):
     assert await_visible(admin, at, OffsetRange(0, 2), producer) == Bounds(0, 3)
 
 
+@BOTH
 def test_topic_is_described_only_by_the_broker_of_the_records(broker, topic, producer):
     admin = admin_client(KafkaSpec(broker.bootstrap, topic))
     planned = str(describe(admin, topic).topic_id), 1
@@ -431,6 +443,7 @@ def threads() -> set[Path]:
     return {*Path("/proc/self/task").iterdir()}
 
 
+@pytest.mark.full
 def test_threads_end_with_the_client_even_if_an_error_is_kept(broker, topic):
     """A thread of a client that is no longer polled can use a whole processor (decision 0010)."""
     spec, own_id = KafkaSpec(broker.bootstrap, topic), f"test/{uuid.uuid4()}"

@@ -17,7 +17,6 @@ from spark_cas.spark.writing import write
 from tests.kafka.clients import SECONDS, create_topic
 from tests.kafka.test_idempotence import ROWS, planned
 from tests.support.loads import LIMITS, TEN, run_job
-from tools.kafka_broker import KafkaBroker
 from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
@@ -50,14 +49,13 @@ def append_old(log: KafkaLog, job: str) -> tuple[Plan, tuple[PartitionResult, ..
     return plan, append_rows(log, plan, [(0, rows)], task="t", limits=LIMITS, fenced_retry_wait_seconds=1.0)
 
 
-def test_rows_that_retention_removed_are_reported(conf):
-    with KafkaBroker(conf, settings={"log.retention.check.interval.ms": "200"}) as broker:
-        topic = create_topic(broker.bootstrap, retention_ms="60000")
-        with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
-            plan, results = append_old(log, "job")
-            wait_until(lambda: log.bounds(0).start_offset > 0, SECONDS, lambda: "nothing was removed")
-            complete_job(log, plan, results)
-            assert 0 < removed_by(log, "job") <= 10
+def test_rows_that_retention_removed_are_reported(sick):
+    topic = create_topic(sick.bootstrap, retention_ms="60000")
+    with KafkaLog(KafkaSpec(sick.bootstrap, topic, topic)) as log:
+        plan, results = append_old(log, "job")
+        wait_until(lambda: log.bounds(0).start_offset > 0, SECONDS, lambda: "nothing was removed")
+        complete_job(log, plan, results)
+        assert 0 < removed_by(log, "job") <= 10
 
 
 def test_the_driver_logs_rows_that_were_removed_during_the_load(spec, caplog, monkeypatch):

@@ -20,6 +20,7 @@ def settings_in(name):
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
+@pytest.mark.full
 def test_doctor_finds_nothing_on_a_cluster_with_these_settings(conf):
     broker, topic = settings_in("broker.properties"), settings_in("topic.properties")
     with KafkaCluster(conf, 3, settings=broker) as cluster:

@@ -47,7 +47,7 @@ def killed_in_a_flood(node, prefix):
     return acknowledged + node.release()
 
 
-@pytest.mark.parametrize("address", ["directory", pytest.param("kafka", marks=KAFKA)], indirect=True)
+@pytest.mark.parametrize("address", ["directory", *full("kafka", also=KAFKA)], indirect=True)
 def test_two_nodes_survive_the_killing_of_either(address, tmp_path):
     with processes(address, tmp_path, "a", "b") as (a, b):
         a.ask("lead", "0")

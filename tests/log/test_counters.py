@@ -10,7 +10,7 @@ from tests.counting import count_up, require_all_counted
 from tests.support.memory_log import MemoryLog
 
 WRITERS = 8
-EACH = 40
+EACH = 15
 
 
 @pytest.fixture(params=["memory", "objects"])

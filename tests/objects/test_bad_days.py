@@ -89,7 +89,7 @@ def bad_day(s3: Served, day: BadDay) -> Iterator[LogSpec]:
 def test_a_load_rides_out_a_bad_time_at_each_step(s3, kind):
     def ride_out(step: str) -> tuple[list[str], list[str], bool]:
         method, path, after = STEPS[step]
-        day = BadDay(kind, 6, method, path, after)
+        day = BadDay(kind, 4, method, path, after)
         with bad_day(s3, day) as spec:
             return load(ObjectLog(spec)), values_in(ObjectLog(spec), 0), day.began.is_set()
 
@@ -98,33 +98,39 @@ def test_a_load_rides_out_a_bad_time_at_each_step(s3, kind):
     assert found == dict.fromkeys(STEPS, (ROWS, ROWS, True))
 
 
+REQUESTS: dict[str, Callable[[JobWriter], object]] = {
+    "listing .*/_log/layout": lambda writer: writer._log.layout(),
+    "reading .*/plan.json": lambda writer: writer._log.plan("job"),
+    "(writing|reading) .*/job/plan.json": lambda writer: writer._log.record_plan(writer.claim.plan),
+    "(listing|reading) .*": lambda writer: writer._log.claim(0, writer.claim.plan),
+    "reading .*/partition=00000/.*": lambda writer: writer._log.bounds(0),
+    "reading .*/00000000000000000001.parquet": lambda writer: writer.append(table_of("b")),
+    "listing .*/_log/jobs": lambda writer: writer._log.jobs(),
+}
+"""Requests to a store, by the beginning of their errors."""
+
+
 @pytest.mark.parametrize("kind", [SILENT, *full(BUSY, GIVES_UP)])
-def test_store_that_stays_down_fails_with_its_path(s3, proxy, kind):
-    spec = spec_through(proxy, s3, 2)
-    log = ObjectLog(spec)
-    log.create(1)
-    plan = plan_of(log, "job")
-    writer = JobWriter(log, plan)
-    writer.must_append("a")
-    asked: dict[str, Callable[[], object]] = {
-        "listing .*/_log/layout": log.layout,
-        "reading .*/plan.json": lambda: log.plan("job"),
-        "(writing|reading) .*/job/plan.json": lambda: log.record_plan(plan),
-        "(listing|reading) .*": lambda: log.claim(0, plan),
-        "reading .*/partition=00000/.*": lambda: log.bounds(0),
-        "reading .*/00000000000000000001.parquet": lambda: writer.append(table_of("b")),
-        "listing .*/_log/jobs": log.jobs,
-    }
-    for at, ask in asked.items():
-        proxy.day = BadDay(kind, 1e9)
-        start = time.monotonic()
-        with pytest.raises(StorageError, match=rf"^\[STORAGE\] {at}: the store ") as refused:
-            ask()
-        assert 1 < time.monotonic() - start < 20
-        assert spec.url in str(refused.value)
-        assert "canary" not in str(refused.value)
-        assert "127.0.0.1" not in str(refused.value)
-        assert proxy.day.asked > 1
+def test_store_that_stays_down_fails_with_its_path(s3, kind):
+    def fail(at: str) -> None:
+        with proxy_to(s3.endpoint) as proxy:
+            spec = spec_through(proxy, s3, 2)
+            log = ObjectLog(spec)
+            log.create(1)
+            writer = JobWriter(log, plan_of(log, "job"))
+            writer.must_append("a")
+            proxy.day = BadDay(kind, 1e9)
+            start = time.monotonic()
+            with pytest.raises(StorageError, match=rf"^\[STORAGE\] {at}: the store ") as refused:
+                REQUESTS[at](writer)
+            assert 1 < time.monotonic() - start < 20
+            assert spec.url in str(refused.value)
+            assert "canary" not in str(refused.value)
+            assert "127.0.0.1" not in str(refused.value)
+            assert proxy.day.asked > 1
+
+    with ThreadPoolExecutor(len(REQUESTS)) as threads:
+        list(threads.map(fail, REQUESTS))
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["not stored", "stored"])
@@ -182,11 +188,12 @@ def test_closed_port_is_retried_if_the_store_was_reached_before(s3, met_by):
         server.join()
 
 
-def test_long_wait_is_logged_with_its_reason(s3, proxy, caplog):
+def test_long_wait_is_logged_with_its_reason(s3, proxy, caplog, set_timing):
+    set_timing(unlogged_wait=1.0)
     spec = spec_through(proxy, s3, 30)
     log = ObjectLog(spec)
     log.create(1)
-    proxy.day = BadDay(BUSY, 7)
+    proxy.day = BadDay(BUSY, 2)
     log.bounds(0)
     told = [record.getMessage() for record in caplog.records if record.name == "spark_cas"]
     assert len(told) == 1

@@ -174,7 +174,7 @@ def test_store_that_fails_puts_is_an_error(s3):
         with open_log(spec) as log:
             log.create(2)
         with open_log(spec) as log:
-            proxy.day = BadDay(BUSY, 4, "PUT", paths.PROBE)
+            proxy.day = BadDay(BUSY, 2, "PUT", paths.PROBE)
             findings = doctor.examine(log, clock.now_ms())
         assert proxy.day.began.is_set()
     problems = {each.problem for each in findings}

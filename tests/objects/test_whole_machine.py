@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from spark_cas.core.errors import FencedError
 from spark_cas.core.outcome import Appended
@@ -13,6 +14,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.load.atomic_load import abort_group, commit_group
 from spark_cas.log.objects import ObjectLog
 from tests.contract.whole import everything, pin
+from tests.long import full
 from tests.objects.places import memory_spec, reopened
 from tests.support.memory_log import MemoryLog
 from tests.support.writing import JobWriter, append_foreign, table_of
@@ -142,8 +144,10 @@ class WholeLoads(RuleBasedStateMachine):
             assert bounds == memory.bounds_of(range(PARTITIONS), waiting=True)
 
 
-WholeLoads.TestCase.settings = settings(stateful_step_count=30, deadline=None)
-test_any_steps_come_to_the_same = WholeLoads.TestCase
+@pytest.mark.parametrize("examples", [8, *full(settings().max_examples)])
+def test_any_steps_come_to_the_same(examples):
+    limits = settings(max_examples=examples, stateful_step_count=30, deadline=None)
+    run_state_machine_as_test(WholeLoads, settings=limits)
 
 
 def test_rejected_append_does_not_end_an_overdue_load():

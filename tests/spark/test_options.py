@@ -337,7 +337,8 @@ def test_the_file_of_defaults_is_checked(tmp_path, text, said):
 
 
 def test_a_file_of_defaults_that_is_not_there_is_refused():
-    assert "cannot be read" in refused(parse_write, {**PATH, "conf": f"/no/{CANARY}"})
+    for file in (f"/no/{CANARY}", f"~{CANARY}/defaults.toml"):
+        assert "cannot be read" in refused(parse_write, {**PATH, "conf": file})
 
 
 @pytest.mark.parametrize(

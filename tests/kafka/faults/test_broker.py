@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka.admin import ConfigResource
 
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic, leader_of
-from tests.long import full
 from tools.kafka_broker import KafkaBroker, KafkaNode
 from tools.kafka_broker.metadata import known_to
 from tools.kafka_broker.waiting import BrokerFailedError, wait_until
@@ -47,7 +46,8 @@ def test_topics_are_not_created_by_requests(broker):
     assert "misspelt" not in admin_of(broker.bootstrap).list_topics(timeout=SECONDS).topics
 
 
-@pytest.mark.parametrize("end", [KafkaNode.kill, *full(KafkaNode.stop)])
+@pytest.mark.full
+@pytest.mark.parametrize("end", [KafkaNode.kill, KafkaNode.stop])
 def test_committed_records_survive_the_process(broker, topic, end):
     append(broker.bootstrap, topic, "a", "b")
     before, address = broker.node(1).pid, broker.bootstrap
@@ -72,6 +72,7 @@ def test_a_frozen_broker_answers_nothing_until_it_thaws(broker):
     wait_until(lambda: known_to(port, 1).alive == {1}, SECONDS, lambda: "the broker did not thaw")
 
 
+@pytest.mark.full
 def test_a_cluster_outlives_the_leader_of_a_partition(cluster):
     topic = create_topic(cluster.bootstrap)
     append(cluster.bootstrap, topic, "a")
@@ -107,6 +108,7 @@ def test_proxied_broker_leaves_nothing(conf):
     assert not folder.exists()
 
 
+@pytest.mark.full
 def test_a_node_that_is_down_keeps_its_port(conf):
     with KafkaBroker(conf) as broker:
         broker.kill()

@@ -41,11 +41,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 ROWS = rows_of(10, 0)
 WHOLE_ROWS = rows_of(10, 0, 1)
-REQUEST_SECONDS = 2.0
+REQUEST_SECONDS = 1.5
 STANDS_STILL_SECONDS = 6 * REQUEST_SECONDS
 RESTART_REQUEST_SECONDS = 8.0
 """A broker takes some seconds to restart, and longer on a busy machine."""
-IS_GONE_SECONDS = 5.0
+IS_GONE_SECONDS = 2.0
 STRIKES = 3
 
 STEPS: dict[str, tuple[Any, str]] = {
@@ -80,15 +80,15 @@ def struck(monkeypatch, place: tuple[Any, str], strike: Callable[[], object]):
     assert calls, f"{name} was not called"
 
 
-def test_suspended_broker_is_waited_for_at_each_step(own_broker, monkeypatch):
+def test_suspended_broker_is_waited_for_at_each_step(broker, monkeypatch):
     """There is one load for each step. The broker stops when every load is just before its own step."""
     threads = list[Thread]()
-    stop = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
+    stop = for_a_while(broker.freeze, broker.thaw, STANDS_STILL_SECONDS, threads)
     all_there = Barrier(len(STEPS), action=stop)
-    topics = {step: create_topic(own_broker.bootstrap) for step in STEPS}
+    topics = {step: create_topic(broker.bootstrap) for step in STEPS}
 
     def load(step):
-        spec = spec_of(own_broker.bootstrap, topics[step], request_seconds=REQUEST_SECONDS)
+        spec = spec_of(broker.bootstrap, topics[step], request_seconds=REQUEST_SECONDS)
         try:
             with struck(monkeypatch, STEPS[step], lambda: all_there.wait(SECONDS)):
                 run_once(spec, ROWS)
@@ -97,7 +97,7 @@ def test_suspended_broker_is_waited_for_at_each_step(own_broker, monkeypatch):
             raise
         with KafkaLog(spec) as log:
             assert log.completion(JOB) is not None
-        return committed_values(own_broker.bootstrap, topics[step])
+        return committed_values(broker.bootstrap, topics[step])
 
     try:
         found = all_at_once(load, STEPS)
@@ -126,14 +126,14 @@ def run_whole_once(spec, rows):
         complete_job(log, plan, results)
 
 
-def test_suspended_broker_is_waited_for_at_each_step_of_an_atomic_load(own_broker, monkeypatch):
+def test_suspended_broker_is_waited_for_at_each_step_of_an_atomic_load(broker, monkeypatch):
     threads = list[Thread]()
-    stop = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
+    stop = for_a_while(broker.freeze, broker.thaw, STANDS_STILL_SECONDS, threads)
     all_there = Barrier(len(WHOLE_STEPS), action=stop)
 
     def load(step):
-        topic = create_topic(own_broker.bootstrap, 2)
-        spec = spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)
+        topic = create_topic(broker.bootstrap, 2)
+        spec = spec_of(broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)
         try:
             with struck(monkeypatch, WHOLE_STEPS[step], lambda: all_there.wait(SECONDS)):
                 run_whole_once(spec, WHOLE_ROWS)
@@ -151,11 +151,12 @@ def test_suspended_broker_is_waited_for_at_each_step_of_an_atomic_load(own_broke
     assert dict(zip(WHOLE_STEPS, found, strict=True)) == dict.fromkeys(WHOLE_STEPS, WHOLE_ROWS)
 
 
-@pytest.mark.parametrize("step", [*full("claim", "sending", "ledger"), "commit"])
-def test_a_broker_that_is_killed_under_a_load_as_a_whole_is_waited_for(own_broker, monkeypatch, step):
-    topic, threads = create_topic(own_broker.bootstrap, 2), list[Thread]()
-    spec = spec_of(own_broker.bootstrap, topic, request_seconds=RESTART_REQUEST_SECONDS)
-    strike = for_a_while(own_broker.kill, own_broker.restart, IS_GONE_SECONDS, threads)
+@pytest.mark.full
+@pytest.mark.parametrize("step", ["claim", "sending", "ledger", "commit"])
+def test_a_broker_that_is_killed_under_a_load_as_a_whole_is_waited_for(broker, monkeypatch, step):
+    topic, threads = create_topic(broker.bootstrap, 2), list[Thread]()
+    spec = spec_of(broker.bootstrap, topic, request_seconds=RESTART_REQUEST_SECONDS)
+    strike = for_a_while(broker.kill, broker.restart, IS_GONE_SECONDS, threads)
     try:
         with struck(monkeypatch, WHOLE_STEPS[step], strike):
             run_whole_once(spec, WHOLE_ROWS)
@@ -166,14 +167,14 @@ def test_a_broker_that_is_killed_under_a_load_as_a_whole_is_waited_for(own_broke
         assert everything(log) == WHOLE_ROWS
 
 
-@pytest.mark.parametrize("connected_seconds", [0.0, 0.3], ids=["not yet connected", "connected"])
-def test_broker_suspended_at_first_contact_is_waited_for(own_broker, connected_seconds):
+@pytest.mark.parametrize("connected_seconds", [0.0, *full(0.3)], ids=["not yet connected", "connected"])
+def test_broker_suspended_at_first_contact_is_waited_for(broker, connected_seconds):
     """A closed port fails at once. But a read or write may be planned while the broker stalls, and has to wait."""
-    topic = create_topic(own_broker.bootstrap)
-    with KafkaLog(spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)) as log:
+    topic = create_topic(broker.bootstrap)
+    with KafkaLog(spec_of(broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)) as log:
         time.sleep(connected_seconds)
-        own_broker.freeze()
-        back = Timer(STANDS_STILL_SECONDS, own_broker.thaw)
+        broker.freeze()
+        back = Timer(STANDS_STILL_SECONDS, broker.thaw)
         back.start()
         try:
             assert log.layout().partitions == 1
@@ -204,6 +205,7 @@ def test_requests_use_a_new_client_if_theirs_has_no_brokers(proxied, proxied_top
         assert log.layout().partitions == 1
 
 
+@pytest.mark.full
 def test_reads_use_a_new_client_if_theirs_has_no_brokers(proxied, proxied_topic):
     spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS / 2, queued_min_messages="1")
     values = [f"{number:01000}" for number in range(12_000)]  # so many that the reader returns them in several parts
@@ -241,6 +243,7 @@ def test_records_are_read_by_another_client_once_theirs_gives_nothing(broker, to
     assert not deaf
 
 
+@pytest.mark.full
 def test_slow_read_of_aborted_records_may_exceed_the_timeout(proxied, proxied_topic):
     fetches = 8
     for _ in range(fetches):
@@ -298,6 +301,7 @@ def test_slow_reader_does_not_double_its_fetches_in_an_aborted_transaction(proxi
     assert traffic.requests[Api.FETCH] >= SLOW_FETCHES
 
 
+@pytest.mark.full
 def test_claim_passes_an_aborted_transaction_that_takes_longer_than_the_deadline(proxied, aborted_transaction):
     with KafkaLog(aborted_transaction) as log:
         slow = proxied.proxy.add(Fault.DELAY_REQUEST, Api.FETCH, times=None)
@@ -350,46 +354,46 @@ def test_appends_use_a_new_client_if_theirs_has_no_brokers(proxied, proxied_topi
 
 
 @pytest.mark.parametrize("step", [*full("sending"), "commit"])
-def test_a_broker_that_is_killed_and_started_again_is_waited_for(own_broker, monkeypatch, step):
-    topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
-    spec = spec_of(own_broker.bootstrap, topic, request_seconds=RESTART_REQUEST_SECONDS)
-    strike = for_a_while(own_broker.kill, own_broker.restart, IS_GONE_SECONDS, threads)
+def test_a_broker_that_is_killed_and_started_again_is_waited_for(broker, monkeypatch, step):
+    topic, threads = create_topic(broker.bootstrap), list[Thread]()
+    spec = spec_of(broker.bootstrap, topic, request_seconds=RESTART_REQUEST_SECONDS)
+    strike = for_a_while(broker.kill, broker.restart, IS_GONE_SECONDS, threads)
     try:
         with struck(monkeypatch, STEPS[step], strike):
             run_once(spec, ROWS)
     finally:
         for thread in threads:
             thread.join()
-    assert committed_values(own_broker.bootstrap, topic) == ROWS[0]
+    assert committed_values(broker.bootstrap, topic) == ROWS[0]
 
 
-def test_long_stall_is_reported_and_nothing_is_visible(own_broker, monkeypatch, caplog):
-    topic = create_topic(own_broker.bootstrap)
-    spec = spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)
+def test_long_stall_is_reported_and_nothing_is_visible(broker, monkeypatch, caplog):
+    topic = create_topic(broker.bootstrap)
+    spec = spec_of(broker.bootstrap, topic, request_seconds=REQUEST_SECONDS, message_timeout_ms="9000")
     with KafkaLog(spec) as log:
         job = planned_writer(log)
         job.must_append("a")
-        own_broker.freeze()
+        broker.freeze()
         try:
             began = time.monotonic()
             with pytest.raises(StorageError, match="No row of this chunk is in the log"):
                 job.append(table_of("bc"))
             assert time.monotonic() - began < 3 * spec.patience_seconds
         finally:
-            own_broker.thaw()
+            broker.thaw()
     assert any("Waiting since" in record.getMessage() for record in caplog.records)
-    with KafkaLog(spec_of(own_broker.bootstrap, topic)) as log:
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
         assert values_in(log, 0) == ["a"]
 
 
-def test_read_resumes_with_the_broker(own_broker):
-    topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
-    spec = spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS, queued_min_messages="1")
+def test_read_resumes_with_the_broker(broker):
+    topic, threads = create_topic(broker.bootstrap), list[Thread]()
+    spec = spec_of(broker.bootstrap, topic, request_seconds=REQUEST_SECONDS, queued_min_messages="1")
     values = [f"{number:01000}" for number in range(20_000)]
     with KafkaLog(spec) as log:
         planned_writer(log).must_append(*values)
         bounds = log.bounds(0)
-        strike = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
+        strike = for_a_while(broker.freeze, broker.thaw, STANDS_STILL_SECONDS, threads)
         found = 0
         for _, records in log.read(0, bounds.range):
             if not found:

@@ -30,10 +30,10 @@ def test_failed_commit_of_a_lock_change_is_resolved(proxied, proxied_topic):
         assert not log.put_load_locks(LoadLocks(1, ())), "the change is based on old locks"
 
 
-def test_lock_change_completes_after_a_stall(own_broker, monkeypatch):
+def test_lock_change_completes_after_a_stall(broker, monkeypatch):
     """The broker stalls for longer than the timeout of a request."""
-    topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
-    stop = for_a_while(own_broker.freeze, own_broker.thaw, 2.5 * REQUEST_SECONDS, threads)
+    topic, threads = create_topic(broker.bootstrap), list[Thread]()
+    stop = for_a_while(broker.freeze, broker.thaw, 2.5 * REQUEST_SECONDS, threads)
     read, reads = KafkaLockTable._read, []
 
     def read_once_it_stopped(lock_table, timeout_seconds):
@@ -44,7 +44,7 @@ def test_lock_change_completes_after_a_stall(own_broker, monkeypatch):
 
     monkeypatch.setattr(KafkaLockTable, "_read", read_once_it_stopped)
     changed = LoadLocks().with_lock(LoadLock("job", "run", ((0, 1),), "", 1))
-    with KafkaLog(spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)) as log:
+    with KafkaLog(spec_of(broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)) as log:
         try:
             assert log.put_load_locks(changed)
         finally:

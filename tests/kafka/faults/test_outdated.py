@@ -28,6 +28,7 @@ from tests.kafka.clients import SECONDS, committed_values
 from tests.kafka.faulted import spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, naming, of_client
+from tests.long import full
 from tests.support.writing import JobWriter, append_foreign, table_of
 from tools.kafka_broker.waiting import wait_until
 
@@ -117,6 +118,7 @@ def test_unknown_partition_is_requested_again(proxied, proxied_topic, lagging):
     lagging.told_old.wait(0)
 
 
+@pytest.mark.full
 def test_known_partition_does_not_disappear(proxied, proxied_topic, lagging):
     with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
         log.bounds(1)
@@ -125,12 +127,14 @@ def test_known_partition_does_not_disappear(proxied, proxied_topic, lagging):
     lagging.told_old.wait(0)
 
 
+@pytest.mark.full
 def test_no_expansion_that_was_recorded_is_of_partitions_that_are_not_there(proxied, proxied_topic, lagging):
     with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
         assert log.layouts().layout.partitions == 2
     lagging.told_old.wait(0)
 
 
+@pytest.mark.full
 def test_a_bound_has_every_partition_that_was_added(proxied, proxied_topic, lagging):
     selection = Selection(spec_of(proxied.bootstrap, proxied_topic), (proxied_topic,))
     reader = ViewReader(ReadRequest(selection, ReadRange(), Splitting(), "offsets"), OFFSETS)
@@ -145,13 +149,14 @@ def test_a_read_has_every_partition_that_was_added(proxied, proxied_topic, laggi
     lagging.told_old.wait(0)
 
 
+@pytest.mark.full
 def test_added_partition_is_not_reported_missing(proxied, proxied_topic, lagging):
     with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
         assert layout_with(log, [1]).partitions == 2
     lagging.told_old.wait(0)
 
 
-@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("known", [True, *full(False)])
 def test_a_plan_is_made_for_every_partition_that_was_added(proxied, proxied_topic, lagging, known):
     with (
         KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log,
@@ -185,10 +190,10 @@ def _claimed(log, direct):
 @pytest.mark.parametrize(
     "ask",
     [
-        pytest.param(lambda log, _: log.layout(), id="layout"),
-        pytest.param(lambda log, _: log.bounds(0), id="bounds"),
-        pytest.param(lambda log, _: [*log.read(0, OffsetRange(0, 0))], id="read"),
-        pytest.param(lambda log, _: log.preflight(), id="preflight"),
+        pytest.param(lambda log, _: log.layout(), id="layout", marks=pytest.mark.full),
+        pytest.param(lambda log, _: log.bounds(0), id="bounds", marks=pytest.mark.full),
+        pytest.param(lambda log, _: [*log.read(0, OffsetRange(0, 0))], id="read", marks=pytest.mark.full),
+        pytest.param(lambda log, _: log.preflight(), id="preflight", marks=pytest.mark.full),
         pytest.param(lambda log, _: pin_plan(log, "job", ExpectedOffsets("end")), id="plan"),
         pytest.param(_claimed, id="claim"),
     ],
@@ -202,9 +207,9 @@ def test_unknown_topic_is_requested_again(proxied, unheard, ask):
     "ask",
     [
         KafkaLog.layout_now,
-        KafkaLog.tombstones_kept_ms,
+        *full(KafkaLog.tombstones_kept_ms),
         pytest.param(lambda log: log.bounds_of([0], waiting=False), id="decided bounds"),
-        pytest.param(lambda log: log.offset_since(0, 0), id="offset of a time"),
+        pytest.param(lambda log: log.offset_since(0, 0), id="offset of a time", marks=pytest.mark.full),
     ],
 )
 def test_known_topic_is_not_missing_after_one_read(proxied, unheard, ask):
@@ -235,6 +240,7 @@ def unheard_registry(proxied, proxied_topic):
     rule.told_old.wait(0)
 
 
+@pytest.mark.full
 def test_known_registry_is_not_missing_after_one_read(proxied, unheard_registry):
     spec = unheard_registry
     with KafkaLog(spec) as log, KafkaLog(replace(spec, bootstrap_servers=proxied.direct)) as direct:

@@ -93,6 +93,7 @@ def test_only_traffic_through_the_proxy_is_counted(proxied, proxied_topic):
         assert traffic.responses[api] >= 1, api
 
 
+@pytest.mark.full
 def test_restarted_broker_is_reached_again(proxied, proxied_topic):
     send(once(proxied.bootstrap), proxied_topic, ["a"])
     proxied.broker.kill()
@@ -207,6 +208,7 @@ def test_a_reset_before_the_request_keeps_it_from_the_broker(proxied, proxied_to
     assert values_of(proxied, proxied_topic) == ["a"]
 
 
+@pytest.mark.full
 def test_order_and_number_survive_resets_with_five_requests_in_flight(proxied, proxied_topic):
     watched = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, times=None, where=of_client("p"))
     rule = proxied.proxy.reset_every(12, where=of_client("p"))
@@ -264,6 +266,7 @@ def test_held_request_never_arrives_after_rules_are_cleared(proxied, proxied_top
 # Late commits, see tearing.py
 
 
+@pytest.mark.full
 def test_a_late_commit_tears_the_next_transaction_of_the_same_instance(proxied, proxied_topic):
     torn = tear_producers(proxied, proxied_topic, lambda used: used)
     assert torn.late_error == KafkaError.NO_ERROR
@@ -273,6 +276,7 @@ def test_a_late_commit_tears_the_next_transaction_of_the_same_instance(proxied, 
     assert torn.visible in ([*FIRST, *HALF], [*FIRST, *HALF, *OTHER_HALF])
 
 
+@pytest.mark.full
 def test_a_late_commit_does_not_touch_the_next_transaction_of_a_new_instance(proxied, proxied_topic):
     torn = tear_producers(
         proxied, proxied_topic, lambda _used: transactional_producer(proxied.bootstrap, f"{proxied_topic}-0")

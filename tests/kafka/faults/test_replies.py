@@ -33,7 +33,7 @@ def by_name(each):
     return each.name
 
 
-@pytest.mark.parametrize("fault", [*LOST, *full(*LATE)], ids=by_name)
+@pytest.mark.parametrize("fault", [LOST[0], *full(*LOST[1:], *LATE)], ids=by_name)
 def test_a_load_has_every_row_once_and_in_order(proxied, fault):
     rows = rows_of(10, 0)
 

@@ -30,7 +30,7 @@ from tests.support.writing import table_of
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 ROWS = [f"{at}" for at in range(300)]
-IN_FLIGHT = (1, 5, *full(2, 3, 4))
+IN_FLIGHT = (5, *full(1, 2, 3, 4))
 
 
 def one_by_one(proxied, topic, in_flight=5):

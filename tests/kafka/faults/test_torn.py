@@ -63,6 +63,7 @@ def test_a_commit_that_arrives_late_does_not_tear_the_next_chunk(proxied, proxie
     assert progress.rows == len(FIRST) + len(SECOND)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("_blind")
 def test_a_build_that_reuses_its_instances_is_torn(proxied, proxied_topic, second):
     try:
@@ -102,6 +103,7 @@ def test_a_late_ledger_entry_does_not_turn_the_ledger_back(proxied, proxied_topi
     assert turned_back(proxied, proxied_topic) == 5
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("_blind")
 def test_late_ledger_entry_reverts_the_ledger_of_a_defective_build(proxied, proxied_topic):
     assert turned_back(proxied, proxied_topic) == 2

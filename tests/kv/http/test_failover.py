@@ -14,6 +14,7 @@ from spark_cas.core.errors import StorageError, UnknownOutcomeError
 from tests.kafka.clients import create_topic
 from tests.kv.http.servers import SECONDS, Served, ask, leader_of, serving
 from tests.kv.nodes import keys_of
+from tests.long import full
 from tests.objects.bad_day import BUSY, BadDay, proxy_to
 from tests.objects.servers import moto
 from tools.kafka_broker.waiting import wait_until
@@ -96,7 +97,7 @@ class Writing:
 
 @pytest.mark.parametrize(
     "log",
-    ["directory", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.timeout(180)])],
+    [*full("directory"), pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.timeout(180)])],
     indirect=True,
 )
 def test_after_a_kill_the_other_node_has_all_acknowledged_writes(two, log):
@@ -154,6 +155,7 @@ def test_node_ends_in_order_during_requests(two):
 
 
 @pytest.mark.s3
+@pytest.mark.full
 def test_requested_node_replaces_a_leader_that_cannot_use_its_log(tmp_path):
     with moto() as store, proxy_to(store.endpoint) as proxy, ExitStack() as ending:
         nodes, spec = [f"127.0.0.1:{port}" for port in ending.enter_context(held_ports(2))], store.spec()

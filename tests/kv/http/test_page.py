@@ -93,6 +93,7 @@ def test_refused_writes_are_counted(nodes, client, opened):
     expect(shown).to_have_text(f"{before + 1:,}", timeout=WITHIN_MS)
 
 
+@pytest.mark.full
 def test_page_reports_a_stopped_node_and_its_return(tmp_path, opened):
     with serving(tmp_path, count=1) as (node,):
         page = opened(node)
