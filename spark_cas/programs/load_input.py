@@ -169,7 +169,7 @@ def _begins_with_row(spark: "SparkSession", request: LoadRequest, files: Sequenc
     if request.query is not None or request.format not in ("csv", "json", "text") or file is None:
         return False
     options = {name.lower(): value for name, value in request.read_options}
-    encoding = encoding_name(options.get("encoding", UTF_8))
+    encoding = encoding_name(options.get("encoding", options.get("charset", UTF_8)))
     if not keeps_line_ends(encoding) or (request.format == "json" and options.get("multiline", "false") != "false"):
         return False
     data, _ = first_lines(spark, file, _FIRST_LINES)
@@ -200,7 +200,7 @@ def input_settings(spark: "SparkSession", request: LoadRequest, files: Sequence[
         # The task that reads a whole file detects a byte order mark of UTF-8 in another encoding.
         whole = dialect.multi_line or dialect.encoding != UTF_8
     else:
-        encoded = options.get("encoding", UTF_8) != UTF_8
+        encoded = options.get("encoding", options.get("charset", "utf-8")) != "utf-8"
         whole = request.format in ("json", "text") and (encoded or options.get("multiline") == "true")
     return whole_file_settings(files, _parallelism(spark)) if whole else {}
 

@@ -65,13 +65,16 @@ class ValueFormats:
 class ReadOptions:
     """Read options of a load, limited to those that the format supports."""
 
-    def __init__(self, options: Mapping[str, str], names: Sequence[str]) -> None:
+    def __init__(
+        self, options: Mapping[str, str], names: Sequence[str], other_names: Mapping[str, str] | None = None
+    ) -> None:
         known = {name.lower(): name for name in names}
+        known |= {other.lower(): name for other, name in (other_names or {}).items()}
         self._values: dict[str, str] = {}
         for option, value in options.items():
             name = known.get(option.lower())
             if name is None:
-                supported = ", ".join(sorted(names))
+                supported = ", ".join(sorted([*names, *(other_names or {})]))
                 raise UsageError(f"read option {option}: not known for this format; expected one of {supported}.")
             if self._values.setdefault(name, value) != value:
                 raise UsageError(f"read option {option}: occurs twice, with different values.")
