@@ -5,11 +5,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from spark_cas.programs.arguments import add_log, checked_options, log_address, parser_of
 from spark_cas.programs.errors import ExitCode, UsageError
-from spark_cas.programs.program import Result, StartSession, print_line, run
+from spark_cas.programs.program import Result, StartSession, message_console, print_line, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +52,6 @@ def _save(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCod
 
     saved = save_state(spark, arguments.log_options, arguments.format, arguments.output, arguments.since)
     place = saved.name if arguments.format == "table" else f"{arguments.output.rstrip('/')}/{saved.name}"
-    print_line(Console(stderr=True), f"{saved.rows:,} keys of log {saved.at.topic} saved in {place}")
+    print_line(message_console(), f"{saved.rows:,} keys of log {saved.at.topic} saved in {place}")
     offsets = json.loads(saved.at.expected_offsets)
     return ExitCode.COMPLETE, {"status": "complete", "rows": saved.rows, "state": place, "expected_offsets": offsets}

@@ -42,6 +42,7 @@ from spark_cas.programs.load_report import (
 )
 from spark_cas.programs.program import (
     StartSession,
+    message_console,
     print_error,
     print_line,
     print_result,
@@ -135,7 +136,7 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     files.
     """
     arguments = parse_arguments(argv, prog)
-    console = Console(stderr=True)
+    console = message_console()
     load = LoadRun(arguments.request, lambda: start_session(arguments.traceback), console)
     report = replace(_report_of(load, arguments, console), samples=load.samples, bad_rows=load.bad_rows)
     if report.in_log and report.in_log.partitions:

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.resources import as_file, files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -61,7 +62,7 @@ def run(
 
 def outcome_of(work: Callable[[], tuple[ExitCode, Result]], *, with_traceback: bool) -> tuple[ExitCode, Result]:
     """Run some work and return its outcome. If it raises an error, print the error and return it as an outcome."""
-    console = Console(stderr=True)
+    console = message_console()
     try:
         return work()
     except KeyboardInterrupt:
@@ -70,6 +71,23 @@ def outcome_of(work: Callable[[], tuple[ExitCode, Result]], *, with_traceback: b
     except Exception as error:  # noqa: BLE001 - the result reports every error
         plain = print_error(error, console, with_traceback=with_traceback)
         return exit_code_of(plain), {"status": "failed", "error": kind_of(plain), "message": str(plain)}
+
+
+def message_console() -> Console:
+    """Return a console for stderr, or for the terminal of spark-submit.
+
+    spark-submit reads stderr of a Python program through a pipe and prints it on its own stdout. The program
+    therefore does not detect a terminal, and its messages would mix with the result.
+    """
+    if _SUBMITTED in os.environ and not sys.stderr.isatty():
+        # Only Linux exposes the open files of another process. Other systems get lines instead of a bar.
+        with suppress(OSError):
+            stderr_of_parent = Path(f"/proc/{os.getppid()}/fd/2")
+            terminal = stderr_of_parent.open("w", encoding="utf-8")
+            if terminal.isatty():
+                return Console(file=terminal)
+            terminal.close()
+    return Console(stderr=True)
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:

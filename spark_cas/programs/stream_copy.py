@@ -5,13 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from spark_cas.core.errors import ErrorKind, error_from_text
 from spark_cas.options.table import ISOLATION_LOAD
 from spark_cas.programs.arguments import add_options, checked_options, parser_of
 from spark_cas.programs.errors import RAISED, ExitCode, UsageError
-from spark_cas.programs.program import Result, StartSession, print_line, run
+from spark_cas.programs.program import Result, StartSession, message_console, print_line, run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,7 +96,7 @@ def _copy(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCod
     records = spark.readStream.format("conditional-log").options(**reading).load(arguments.source_log)
     writer = records.writeStream.foreachBatch(append).option("checkpointLocation", arguments.checkpoint)
     query, has_read_all = (writer.start(), None) if arguments.follow else start_for_existing_records(writer)
-    console = Console(stderr=True)
+    console = message_console()
     copied, newest = 0, -1
     try:
         ended: bool | None = False

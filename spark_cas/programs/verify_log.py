@@ -11,7 +11,7 @@ from spark_cas.core.records import readable
 from spark_cas.programs.arguments import add_input, add_log, add_rows, load_request, parser_of
 from spark_cas.programs.errors import ExitCode, UsageError
 from spark_cas.programs.input.listing import list_input
-from spark_cas.programs.program import Result, StartSession, print_line, run
+from spark_cas.programs.program import Result, StartSession, message_console, print_line, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ def _verify(arguments: argparse.Namespace, spark: "SparkSession") -> tuple[ExitC
         rows, order, _ = ordered_rows(spark, request, files)
         order = order if request.order_by else []
         verification = verify_log(rows, request.options, order_by=order, first=arguments.first)
-    _print(verification, Console(stderr=True))
+    _print(verification, message_console())
     result = asdict(verification)
     for each in result["differences"]:
         each |= {"key": readable(each["key"]), "value": readable(each["value"])}
