@@ -27,6 +27,7 @@ from spark_cas.log.kafka.topic.topic_settings import require_planned
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.log_lines import log_unused
 from tests.kafka.clients import SECONDS, admin_of, create_topic
+from tests.kafka.faulted import spec_of
 from tests.support.writing import JobWriter, append_foreign, table_of, values_in
 from tools.kafka_broker import KafkaBroker
 from tools.kafka_broker.waiting import wait_until
@@ -358,7 +359,7 @@ def test_request_does_not_recreate_a_deleted_topic(conf):
     """The brokers create a topic when a client requests its metadata, which is Kafka's default."""
     with KafkaBroker(conf, settings={"auto.create.topics.enable": "true"}) as broker:
         topic = create_topic(broker.bootstrap)
-        spec = KafkaSpec(broker.bootstrap, topic, topic)
+        spec = spec_of(broker.bootstrap, topic)
         with KafkaLog(spec) as log:
             job = JobWriter(log, pin_plan(log, "job", ExpectedOffsets("end")))
             assert isinstance(job.append(table_of(["a"])), Appended)
