@@ -106,6 +106,8 @@ def group_member(spec: KafkaSpec, group: str, on_commit: Callable[[Any, Any], No
         Consumer,
         {
             **settings_of(spec, Client.CONSUMER),
+            # If the user may not read the group, `close` waits for this time. The default is 45 s.
+            "session.timeout.ms": 3000,
             "group.id": group,
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
