@@ -13,5 +13,4 @@ OPTIONS = f"{_QUICK} -XX:SharedArchiveFile={_ARCHIVE} -Xlog:disable" if _ARCHIVE
 """A JVM with another version or class path ignores the archive, and without ``-Xlog:disable`` logs that."""
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Settings of Spark without compiled queries: compiling takes a quarter of the CPU time of small ones. The programs
-of `tests/programs` have the settings of a user."""
+"""Settings of Spark without compiled queries: compiling takes a quarter of the CPU time of small ones."""

@@ -242,7 +242,7 @@ class LoadLockContract(ContractBase):
         appending.start()
         try:
             with pytest.raises(LoadInProgressError, match="job 'first'"):
-                acquire_lock(backend, Applicant("second", "run", ME, 2.0, silent_seconds=1.0), END)
+                acquire_lock(backend, Applicant("second", "run", ME, 4.0, silent_seconds=2.0), END)
         finally:
             stop.set()
             appending.join()

@@ -69,7 +69,6 @@ def test_another_load_does_not_wait_for_a_driver_that_was_killed(
 GROUP = r"^_log/groups/"
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("point", "visible"),
     [
@@ -77,9 +76,10 @@ GROUP = r"^_log/groups/"
             Point("staged", chunk(0, 2 * CHUNK), "wait"),
             False,
             id="in the middle of the chunks",
+            marks=pytest.mark.full,
         ),
         pytest.param(Point("staged", GROUP, "wait"), False, id="before it is decided"),
-        pytest.param(Point("linked", GROUP, "wait"), True, id="when it is decided"),
+        pytest.param(Point("linked", GROUP, "wait"), True, id="when it is decided", marks=pytest.mark.full),
     ],
 )
 def test_atomic_load_of_a_killed_driver_is_visible_completely_or_not(

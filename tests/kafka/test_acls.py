@@ -221,8 +221,8 @@ COMMANDS = {
     "trim --partition 0 --before 1": "trim the topic",
 }
 """Commands, each with its task in docs/kafka.md."""
-IN_FULL = {"jobs", "progress", "abort locked", "forget complete --force"}
-"""Commands that need only rights of another command, or those of a load."""
+IN_FULL = {"jobs", "progress", "abort locked"}
+"""Commands that need only rights of another command."""
 
 
 def to_run(command: str, topic: str, prefix: str) -> list[Right]:

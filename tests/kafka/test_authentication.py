@@ -78,9 +78,10 @@ def test_secret_from_a_function(authenticating, way):
     assert_hidden("".join(traceback.format_exception(error.value)))
 
 
-def test_doctor_lists_transactions_with_a_token(authenticating):
-    address = f"kafka://{authenticating.servers[PROVIDER]}/{create_topic(authenticating.open)}"
-    options = [f"--log-option={name}={value}" for name, value in authenticating.options(PROVIDER).items()]
+@pytest.mark.parametrize("way", [PROVIDER, "SCRAM-SHA-512"])
+def test_doctor_lists_transactions_after_a_login(authenticating, way):
+    address = f"kafka://{authenticating.servers[way]}/{create_topic(authenticating.open)}"
+    options = [f"--log-option={name}={value}" for name, value in authenticating.options(way).items()]
     report = report_on(address, *options)
     assert "REPLICATION_FACTOR" in report.problems
     assert "TRANSACTIONS_UNREADABLE" not in report.problems
@@ -152,12 +153,14 @@ def test_provider_that_fails_later_is_named(authenticating, monkeypatch):
         with pytest.raises(OptionError, match="raised RuntimeError") as refused:
             append_for_a_minute(log)
         assert token_provider.calls > 1
+    assert values_in(open_log(f"kafka://{authenticating.open}/{address.rpartition('/')[2]}"), 0)
     assert_hidden("".join(traceback.format_exception(refused.value)))
 
 
 def test_token_that_the_broker_rejects_is_reported(authenticating):
     with pytest.raises(StorageError, match="credentials") as refused:
         open_log(
-            f"kafka://{authenticating.servers[PROVIDER]}/flights", provided_by(authenticating, "rejected") | SOON
+            f"kafka://{authenticating.servers[PROVIDER]}/flights",
+            provided_by(authenticating, "rejected") | SOON | {"delivery.timeout.ms": "10000"},
         ).layout()
     assert_hidden("".join(traceback.format_exception(refused.value)))

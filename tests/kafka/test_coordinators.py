@@ -109,7 +109,7 @@ def test_without_the_right_to_see_the_cause_the_deadline_holds_and_nothing_is_do
     """The error names the settings to check, because the user can see neither the topic nor the settings."""
     with secured_broker(conf, tmp_path, **{SETTINGS["__transaction_state"]: "3"}) as secured:
         topic = create_topic(secured.open)
-        spec = secured.spec(topic, **{"request.timeout.ms": "1500", "delivery.timeout.ms": "3000"})
+        spec = secured.spec(topic, **{"request.timeout.ms": "1500", "delivery.timeout.ms": "6000"})
         secured.allow(least(topic, topic).values())
         with KafkaLog(spec) as log, pytest.raises(StorageError) as failed:
             log.preflight(idempotence=REQUESTED)

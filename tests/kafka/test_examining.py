@@ -411,7 +411,6 @@ def test_abort_of_a_listed_transaction_needs_write_on_its_id(secured, own):
             producer.commit_transaction(SECONDS)
 
 
-@pytest.mark.full
 def test_each_missing_right_of_a_report_gives_its_finding(secured):
     """Without Read on the topic, which includes Describe, there is no report."""
     topic = create_topic(secured.open)

@@ -51,7 +51,7 @@ def broker_of_msk(conf, tmp_path_factory):
     """A broker that accepts only tokens of Amazon MSK, except at its first listener."""
     compiler = Path(java()).resolve().with_name("javac")
     if not compiler.exists():
-        pytest.skip(f"the validator of tokens must be compiled, and this Java has no compiler: {compiler} is missing")
+        pytest.fail(f"the validator of tokens must be compiled, and this Java has no compiler: {compiler} is missing")
     folder = tmp_path_factory.mktemp("msk")
     subprocess.run(
         [compiler, "-Xlint:all", "-Werror", "-d", folder, "-cp", f"{kafka_jars()}/*", VALIDATOR], check=True

@@ -21,8 +21,6 @@ from tests.spark.short_runs import conf_folder
 TREE = Path(__file__).parents[2]
 ROWS = 200_000
 NAME = f"spark_cas-{__version__}"
-ONE_PLATFORM = "databricks-17.3"
-"""The platform whose packages are the oldest."""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """The versions of Python that pyspark 4.2 names, from the oldest that the package accepts."""
 
@@ -143,8 +141,8 @@ def platforms():
     assert files
     for file in files:
         (versions,) = re.findall(r"\A# .+: Python (3\.\d+(?:, 3\.\d+)*)\n", file.read_text())
-        for python in versions.split(", "):
-            marks = () if file.stem == ONE_PLATFORM else pytest.mark.full
+        for number, python in enumerate(versions.split(", ")):
+            marks = pytest.mark.full if number else ()
             yield pytest.param(file, python, id=f"{file.stem}-python-{python}", marks=marks)
 
 

@@ -40,7 +40,7 @@ LAST_LINES = {
 """A part of the last line that each program prints."""
 
 ALL = tuple(LAST_LINES)
-FEW = ("bulk_load.py",)
+FEW = ("bulk_load.py", "stream_copy.py")
 
 FLIGHTS = [(f"N{number % 7}", dt.datetime(2013, 1, 1, number % 24, tzinfo=dt.UTC), number) for number in range(100)]
 READ_LOG = """

@@ -7,7 +7,7 @@ from spark_cas import RECORDS, append_once, bootstrap, open_log, raise_for_outco
 from spark_cas.core.partitioner import partition_of
 from spark_cas.log.expanding import expand_log
 from spark_cas.programs.saved_state import save_state
-from tests.long import full
+from tests.spark.addresses import ON_KAFKA
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -33,7 +33,7 @@ def values_of(state):
 KEYS = [f"N{number}".encode() for number in range(40)]
 
 
-@pytest.mark.parametrize("address", ["embedded", *full("kafka", also=pytest.mark.kafka)], indirect=True)
+@pytest.mark.parametrize("address", ON_KAFKA, indirect=True)
 def test_state_has_the_newest_values_through_expansions(spark, address, tmp_path):
     """The second expansion, from 4 to 5 partitions, also moves keys between existing partitions."""
     place = str(tmp_path / "state")

@@ -121,9 +121,9 @@ def test_ledger_and_registry_have_no_secret(application):
 
 
 def test_reports_metrics_and_lineage_of_loads_have_no_secret(spark, application, tmp_path, monkeypatch, capsys):
-    """Of a load, its rerun, and loads that fail because of a login, of an option and of a store.
+    """Run a load, its rerun, and loads with a wrong login, option or store.
 
-    Each prints the JSON report, too.
+    Each load also prints its JSON report.
     """
     *_, secured = application
     events, metrics, config = (tmp_path / name for name in ("events.json", "metrics.prom", "openlineage.yml"))

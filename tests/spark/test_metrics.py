@@ -9,6 +9,7 @@ from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.metrics import QueryMetrics
 from spark_cas.spark.versions import HAS_READ_LIMITS
 from tests.long import full
+from tests.spark.addresses import EMBEDDED
 from tests.spark.sinks import SECONDS, Source, keys, replay, run
 from tests.spark.streams import Stream
 from tests.support.metrics import metrics_server, values_in
@@ -16,9 +17,6 @@ from tests.support.writing import append_foreign
 from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-
-EMBEDDED = ["embedded", *full("kafka", also=pytest.mark.kafka)]
 
 
 @pytest.fixture

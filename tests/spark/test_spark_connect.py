@@ -12,14 +12,10 @@ from spark_cas.core.errors import ConflictError, LogNotFoundError, OptionError
 from spark_cas.programs.stream_copy import main as stream_copy
 from tests.kafka.clients import create_topic
 from tests.long import full
-from tests.spark.addresses import EMBEDDED_AND_KAFKA, KAFKA, new_log
+from tests.spark.addresses import EMBEDDED, EMBEDDED_AND_KAFKA, ON_KAFKA, new_log
 
 # A Connect session starts its own Python workers, which is slow on a busy machine.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-
-EMBEDDED, ON_KAFKA = ["embedded", *full("kafka", also=pytest.mark.kafka)], [KAFKA, *full("embedded")]
-"""The backend of a test in `make test`, and the one that it leaves to `make test-full`."""
 
 
 @pytest.fixture(params=EMBEDDED_AND_KAFKA)

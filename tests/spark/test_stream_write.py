@@ -232,7 +232,6 @@ def test_query_and_batches_of_an_unknown_query_are_not_mixed(source, checkpoint,
     assert values_of(path) == rows
 
 
-@pytest.mark.full
 def test_rejections_name_the_fix(source, checkpoint, path, spark):
     options = {"path": path, "job": "copy", "maxRecordsPerChunk": 4}
     with open_log(path) as log:

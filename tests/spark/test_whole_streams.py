@@ -21,14 +21,13 @@ from tests.contract.streaming import WIDE
 from tests.contract.whole import bounded, everything
 from tests.kafka.clients import create_topic
 from tests.long import full
-from tests.spark.addresses import KAFKA
+from tests.spark.addresses import EMBEDDED, ON_KAFKA
 from tests.spark.sinks import FORMAT, Source, finish, keys, replay, run, values_of
 from tests.support.loads import batches_of, rows_of
 from tests.support.writing import append_foreign
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-EMBEDDED = ["embedded", *full("kafka", also=pytest.mark.kafka)]
 BATCH = 40
 ROWS = rows_of(4, 0, 1)
 COLUMNS = (("key", StringType()), ("value", BinaryType()), ("partition", IntegerType()))
@@ -92,7 +91,7 @@ def test_batches_are_visible_as_a_whole_once_through_restarts_and_replays(source
     assert values_of(address) == sorted(rows)
 
 
-@pytest.mark.parametrize("address", [KAFKA, *full("embedded")], indirect=True)
+@pytest.mark.parametrize("address", ON_KAFKA, indirect=True)
 def test_refused_in_one_partition_a_batch_leaves_nothing_in_the_other(source, checkpoint, address):
     options = {"path": address, "atomic": "load", "job": "copy", "expectedOffsets": "end"}
     rows = source.add("a", *keys(BATCH))

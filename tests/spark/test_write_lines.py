@@ -38,6 +38,9 @@ builder = SparkSession.builder.remote("local[1]") if remote else SparkSession.bu
 spark = builder.config("spark.sql.warehouse.dir", folder + "/warehouse").getOrCreate()
 log = {"path": folder + "/log", "partitions": 1, "metrics": "file:/canary/metrics.prom"}
 
+def written_lines():
+    return open(folder + "/errors").read().count(" INFO spark_cas: write ")
+
 def rows(count):
     return spark.range(count).selectExpr("string(id) AS key", "string(id) AS value")
 
@@ -104,8 +107,12 @@ for name, write in {
     "retried": retry,
 }.items():
     print("begin", name, file=sys.stderr, flush=True)
+    before = written_lines()
     write()
-    time.sleep(0.5)  # the JVM copies the output of its Python processes
+    deadline = time.monotonic() + 30  # the JVM copies the output of its Python processes
+    while written_lines() == before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(0.5)
 """
 
 WRITES = {
@@ -169,18 +176,20 @@ def ran(request, conf, tmp_path_factory):
             "HOME": str(folder),  # without the configuration of a user
             LOG_LEVEL: "info",
         }
-        ended = subprocess.run(
-            [sys.executable, "-c", PROGRAM, *arguments],
-            env=os.environ | environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            cwd=folder,
-        )
-        assert ended.returncode == 0, ended.stderr
+        with (folder / "errors").open("wb") as errors:
+            ended = subprocess.run(
+                [sys.executable, "-c", PROGRAM, *arguments],
+                env=os.environ | environment,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                timeout=300,
+                check=False,
+                cwd=folder,
+            )
+        printed = (folder / "errors").read_text()
+        assert ended.returncode == 0, printed
         assert rule.reached.has_come
-        parts = re.split(r"^begin (.*)\n", ended.stderr, flags=re.MULTILINE)[1:]
+        parts = re.split(r"^begin (.*)\n", printed, flags=re.MULTILINE)[1:]
         yield Ran(
             lines=dict(zip(parts[::2], (part.splitlines() for part in parts[1::2]), strict=True)),
             log=f"file://{folder}/log",

@@ -194,7 +194,7 @@ def test_a_load_gets_over_the_loss_of_a_node(ready, monkeypatch, fault, role):
     assert committed_values(ready.bootstrap, spec.topic) == ROWS[0]
 
 
-@pytest.mark.parametrize("role", ["leader", *full("transactions", "ledger", "controller")])
+@pytest.mark.parametrize("role", ["leader", "transactions", *full("ledger", "controller")])
 def test_one_attempt_survives_a_suspended_node(ready, monkeypatch, role):
     spec, transactions, ledger = placed(ready, together=False)
     [leader] = NODES - {transactions, ledger}

@@ -18,7 +18,7 @@ from tools.kafka_broker.waiting import wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
-def test_one_replica_in_sync_is_enough_only_where_there_is_but_one(cluster):
+def test_one_in_sync_replica_is_noted_if_there_are_more(cluster):
     assert look(spec_of(cluster)).notes == ()
     (note,) = look(spec_of(cluster, min_insync_replicas="1")).notes
     assert "min.insync.replicas of topic" in note

@@ -135,7 +135,7 @@ def test_a_call_whose_commit_does_not_arrive_sends_all_of_it_again(proxied):
 
 def test_call_whose_commit_never_arrives_ends_at_its_timeout(proxied):
     topic = create_topic(proxied.direct, 2)
-    spec = spec_of(proxied.bootstrap, topic, request_seconds=0.5, message_timeout_ms="3000")
+    spec = spec_of(proxied.bootstrap, topic, request_seconds=0.5, message_timeout_ms="6000")
     proxied.proxy.add(Fault.DROP_REQUEST, Api.END_TXN, times=None, where=by_whole(spec))
     with KafkaLog(spec) as log:
         given, began = {partition: table_of(values) for partition, values in ROWS.items()}, time.monotonic()
@@ -306,7 +306,7 @@ with KafkaLog(replace(spec_of(address, topic), transaction_timeout_ms=int(timeou
 def test_open_transaction_of_a_killed_writer_is_aborted_at_once(broker, then):
     topic = create_topic(broker.bootstrap, 2)
     root = Path(__file__).parents[3]
-    # Another load waits until the brokers end the open transaction, the same one does not.
+    # Another load waits until the brokers end the open transaction. A rerun of the same load does not.
     timeout_ms = 3_000 if then == "another load" else 60_000
     command = [sys.executable, "-c", WRITER, broker.bootstrap, topic, str(timeout_ms)]
     environment = {**os.environ, "PYTHONPATH": str(root)}
