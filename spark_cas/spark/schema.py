@@ -1,9 +1,10 @@
 """Schemas of reads and writes, and the routing mark that `route` adds to a frame."""
 
 import difflib
+import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 from pyspark.sql.types import (
     ArrayType,
@@ -20,9 +21,9 @@ from pyspark.sql.types import (
 )
 
 from spark_cas.core.errors import LayoutChangedError, NotRoutedError, OptionError, SchemaError
-from spark_cas.core.partitioner import Partitioner
+from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import EarlierRows, Layout
-from spark_cas.core.recorded_fields import INVALID_FIELDS, from_json, to_json
+from spark_cas.core.recorded_fields import from_fields
 from spark_cas.core.row_claims import COLUMN
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -135,7 +136,13 @@ class Mark:
 
     def metadata(self) -> dict[str, Any]:
         """Return the mark as column metadata."""
-        return {MARK: to_json(self)}
+        known: dict[str, Any] = {} if self.layout_epoch is None else {"layout_epoch": self.layout_epoch}
+        known |= {"end_markers": self.end_markers} if self.end_markers != "none" else {}
+        known |= {"sorted": 1} if self.sorted else {}
+        known |= {"earlier": json.dumps([asdict(each) for each in self.earlier])} if self.earlier else {}
+        known |= {"input": self.input} if self.input else {}
+        known |= {"partitioner": self.partitioner} if self.partitioner else {}
+        return {MARK: {"partitions": self.partitions, **known}}
 
     def require_whole(self) -> None:
         """Raise NotRoutedError if `route` removed the rows that a job had already appended.
@@ -188,7 +195,7 @@ _TOPICS = "topics"
 
 def metadata_of_topics(marks: Mapping[str, Mark]) -> dict[str, Any]:
     """Return the marks of the topics of a frame as column metadata."""
-    return {MARK: {_TOPICS: {topic: to_json(mark) for topic, mark in marks.items()}}}
+    return {MARK: {_TOPICS: {topic: mark.metadata()[MARK] for topic, mark in marks.items()}}}
 
 
 def marks_by_topic(schema: StructType) -> dict[str, Mark] | None:
@@ -212,12 +219,30 @@ def mark_of(schema: StructType) -> Mark | None:
     return _mark_from(schema["partition"].metadata.get(MARK))
 
 
-def _mark_from(text: Any) -> Mark | None:  # noqa: ANN401 - any value of metadata
+def _mark_from(result: object) -> Mark | None:
     """Return the mark that `Mark.metadata` stored, or None if it is not valid."""
-    try:
-        return from_json(Mark, text)
-    except INVALID_FIELDS:
+    if not isinstance(result, dict):
         return None
+    partitions, epoch = result.get("partitions"), result.get("layout_epoch")
+    if not isinstance(partitions, int) or not isinstance(epoch, int | None):
+        return None
+    earlier = tuple(from_fields(EarlierRows, each) for each in json.loads(result.get("earlier", "[]")))
+    markers, placed_by = result.get("end_markers", "none"), result.get("partitioner")
+    if markers not in get_args(EndMarkers):
+        return None
+    try:
+        partitioner = None if placed_by is None else known_partitioner(placed_by)
+    except ValueError:
+        return None
+    return Mark(
+        partitions,
+        epoch,
+        end_markers=markers,
+        sorted=result.get("sorted") == 1,
+        earlier=earlier,
+        partitioner=partitioner,
+        input=str(result.get("input", "")),
+    )
 
 
 _WRITTEN: dict[str, tuple[DataType, ...]] = {
