@@ -23,6 +23,8 @@ from spark_cas.spark.reading.bootstrap import STATE, PinnedBounds, PinnedLog, la
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+FORMATS = ("parquet", "csv", "table")
+
 _PROPERTY = "spark_cas.offsets"
 _OFFSETS = "offsets"
 
@@ -68,7 +70,7 @@ def save_state(
 
     Args:
         log_options: the options of the read
-        kind: ``parquet``, ``csv`` or ``table``
+        kind: one of `FORMATS`
         place: a new folder or table
         since: an earlier state in the same format. Only newer records are read; the result is the same.
 

@@ -10,7 +10,6 @@ from itertools import chain, groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
 from spark_cas.core.errors import UnreadableInputError
@@ -200,9 +199,17 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int, int, bytes]]:
     changes = np.flatnonzero((np.diff(keys) != 0) | (np.diff(starts) != 0)) + 1
     bounds = [0, *changes.tolist(), batch.num_rows]
     for first, end in pairwise(bounds):
-        lines = text.slice(first, end - first)
-        data = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), pa.scalar(b"", lines.type))[0].as_py()
+        data = _joined(text.slice(first, end - first))
         yield int(keys[first]), int(starts[first]), int(ends[first]), int(sizes[first]), data
+
+
+def _joined(text: pa.Array) -> bytes:
+    """Return the values of a binary array as one buffer, which has no gaps."""
+    _, offsets, data = text.buffers()
+    width = np.int64 if pa.types.is_large_binary(text.type) else np.int32
+    bounds = np.frombuffer(offsets, width)
+    first, end = int(bounds[text.offset]), int(bounds[text.offset + len(text)])
+    return bytes(data[first:end]) if data is not None else b""
 
 
 def encoding_name(name: str) -> str:
