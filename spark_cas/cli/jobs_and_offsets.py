@@ -5,7 +5,7 @@ The commands are `describe`, `offsets`, `progress`, `jobs`, `trim`, `expand`, `a
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -42,7 +42,7 @@ def offsets(arguments: argparse.Namespace) -> None:
     with opened(arguments) as log:
         layout = log.layout()
         rows = _offsets(log, layout)
-    _show(arguments, rows, _offsets_table(rows, f"{log.topic}, layout epoch {layout.epoch}"))
+    _show(arguments, rows, lambda: _offsets_table(rows, f"{log.topic}, layout epoch {layout.epoch}"))
 
 
 def progress(arguments: argparse.Namespace) -> None:
@@ -58,7 +58,7 @@ def progress(arguments: argparse.Namespace) -> None:
         (*numbers, "yes" if complete else "no", _time(newest_ms))
         for *numbers, complete, newest_ms in (row.values() for row in rows)
     )
-    _show(arguments, rows, table_of(columns, cells, log.topic))
+    _show(arguments, rows, lambda: table_of(columns, cells, log.topic))
 
 
 def jobs(arguments: argparse.Namespace) -> ExitCode:
@@ -116,12 +116,12 @@ def describe(arguments: argparse.Namespace) -> None:
         console.print(table_of(("undecided job", "rows", "partitions", "newest chunk"), cells))
 
 
-def _show(arguments: argparse.Namespace, rows: _Rows, table: Table) -> None:
+def _show(arguments: argparse.Namespace, rows: _Rows, make_table: Callable[[], Table]) -> None:
     if arguments.json:
         for row in rows:
             print(json_line(row))
     else:
-        _console().print(table)
+        _console().print(make_table())
 
 
 def _offsets(log: Backend, layout: Layout) -> _Rows:

@@ -4,12 +4,13 @@ No chunk of a group is visible before the commit, and all are visible after it. 
 ever visible, and its offsets hold no records.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.plan import Plan
-from spark_cas.core.recorded_fields import from_json, in_format, to_json
+from spark_cas.core.recorded_fields import from_fields, in_format, to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class GroupOutcome:
     """The recorded outcome of a commit group."""
 
     committed: bool
-    ends: tuple[tuple[int, int], ...] = ()
+    ends: tuple[tuple[int, int], ...]
     """The end offset of the group in each partition, if it was committed. The commit excludes chunks after these
     offsets and in other partitions, which belong to abandoned task attempts."""
 
@@ -33,7 +34,7 @@ class GroupOutcome:
         return all(end <= ends.get(partition, end) for partition, end in self.ends)
 
 
-ABORTED = GroupOutcome(committed=False)
+ABORTED = GroupOutcome(committed=False, ends=())
 
 
 def group_name(job: str, plan: str, number: int, batch_id: int | None = None) -> str:
@@ -72,4 +73,5 @@ def outcome_to_json(outcome: GroupOutcome) -> str:
 def outcome_from_json(text: str | bytes, group: str) -> GroupOutcome:
     """Parse the output of `outcome_to_json`; raise FormatError for other text."""
     with in_format(f"the outcome of group {group}"):
-        return from_json(GroupOutcome, text)
+        fields = json.loads(text)
+        return from_fields(GroupOutcome, {name: fields[name] for name in ("committed", "ends")})

@@ -42,7 +42,8 @@ def in_format(subject: str) -> Iterator[None]:
         yield
     except INVALID_FIELDS:
         raise FormatError(
-            f"{subject} is not in the format of this spark_cas. Either a newer version or another program wrote it."
+            f"{subject} is not in the format of this spark_cas: a newer version or another program wrote it. Use the "
+            f"version that wrote it, or a newer one."
         ) from None
 
 

@@ -39,7 +39,7 @@ _LOG = logging.getLogger("spark_cas")
 _failed: dict[str, float] = {}
 """The targets of this process that a warning has named, and the time before which a server is not tried again.
 
-The events of writes have one too."""
+The key `_PRODUCER` has the time before which this process sends no event of a write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +291,8 @@ class Lineage:
     def send_both(self, state: str, times_ms: tuple[int, int], *, error: str, rows: int) -> bool:
         """Send START and the last event of a run that has ended. Return False if that failed.
 
-        It takes at most two seconds. Both events are sent in one thread, so a server that is slower gets both. The
-        arguments are those of `send_run`.
+        It takes at most two seconds. Both events are sent in one thread, so a server that is slower gets both.
+        ``state`` is ``COMPLETE`` or ``FAIL``. The other arguments are those of `send_run`.
         """
 
         def send() -> None:

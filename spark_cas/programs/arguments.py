@@ -285,7 +285,7 @@ def registry_settings(arguments: argparse.Namespace, *, uses_avro: bool) -> tupl
 
 
 def load_request(arguments: argparse.Namespace, *own_options: str) -> LoadRequest:
-    """Return the request that `add_log`, `add_input` and `add_rows` parsed, and the parser of a program.
+    """Return the request from the arguments of `add_log`, `add_input`, `add_rows` and of the program itself.
 
     ``own_options`` are options of the log that have an argument of the same name. Raises UsageError if the arguments
     contradict each other.

@@ -231,7 +231,7 @@ class LoadRun:
         self.lineage.start()
         if self._request.job is None:
             if write.job is None:
-                text = f"idempotence is {write.idempotence}: a rerun appends all rows again"
+                text = f"with idempotence={write.idempotence}, a rerun appends all rows again"
             else:
                 text = f"this load is job {write.job!r}, and a rerun resumes it only with that --job"
             print_line(self._console, f"no --job was given: {text}", "yellow")

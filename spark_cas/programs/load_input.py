@@ -343,11 +343,11 @@ _NO_VALUE = "SQL_CONF_NOT_FOUND"
 """Error condition of Spark for a setting without a value. This version may not know the setting."""
 
 
+_SETTINGS = (resources.files(__package__) / "session_settings.txt").read_text(encoding="utf-8").splitlines()
 PINNED: Mapping[str, str] = MappingProxyType(
     {
-        f"spark.sql.{setting[0]}": setting[1]
-        for line in (resources.files(__package__) / "session_settings.txt").read_text(encoding="utf-8").splitlines()
-        if (setting := line.partition("#")[0].split())
+        f"spark.sql.{name}": value
+        for name, value in filter(None, (line.partition("#")[0].split() for line in _SETTINGS))
     }
 )
 """Each pinned setting and its value during a load. The file has the effect of each."""

@@ -225,9 +225,7 @@ def failed_report(
 
     Args:
         error: the error that ended the run
-        job: as in `LoadReport`
-        log: likewise
-        seconds: likewise
+        job, log, seconds: as in `LoadReport`
         rows: the rows of the job in the log; None if not known
         incomplete_before: whether the job was incomplete when the run began
         before: the rows of the job that were in the log when the run began; None if not known

@@ -1,7 +1,7 @@
 """Atomic loads and micro-batches: runs append to a commit group (`spark_cas.core.group`) and then commit it.
 
-A run resumes in the group of the previous run. If that group was aborted, the run starts a new one. On backends such
-as Kafka, where one process must append and commit, a single task does both, in one transaction.
+A run resumes in the group of the previous run. If that group was aborted, the run starts a new one. If one
+process must append and commit, as on Kafka, a single task does both, in one transaction.
 """
 
 import tempfile

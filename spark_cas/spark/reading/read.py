@@ -14,7 +14,6 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.plan import PartitionResult
 from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.planning import job_results
 from spark_cas.options.read_range import Task, TopicPartition, kept
 from spark_cas.options.request import ReadRequest
 from spark_cas.options.table import VIEW_NEWEST
@@ -22,7 +21,6 @@ from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.arrow_rows import RowBuilder
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.selected_logs import SelectedLogs, bounds_in
-from spark_cas.spark.schema import read_schema
 from spark_cas.spark.versions import arrow_schema
 from spark_cas.spark.worker import planned_log
 
@@ -202,6 +200,8 @@ class ViewReader(Acknowledged, DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         rows = partition.rows if isinstance(partition, ViewPartition) else ()
+        from spark_cas.spark.schema import read_schema
+
         arrow = arrow_schema(self.schema)
         names = read_schema(self.request.view, include_headers=False).fieldNames()
         columns = dict(zip(names, zip(*rows, strict=True), strict=False))
@@ -237,6 +237,9 @@ def _offsets(log: Backend, requested: AbstractSet[str]) -> Iterator[Row]:
 
 
 def _progress(log: Backend, requested: AbstractSet[str]) -> Iterator[Row]:  # noqa: ARG001
+    # Each Python process that reads records imports this module.
+    from spark_cas.log.load.planning import job_results
+
     for job in log.jobs():
         plan = log.plan(job)
         for result in job_results(log, job):

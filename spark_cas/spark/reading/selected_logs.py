@@ -59,13 +59,16 @@ class SelectedLogs(ExitStack):
         pattern = self._selection.pattern
         if pattern is None:
             return self._selection.topics
-        self._topics = self._topics or open_topics(self._selection.spec)
+        if self._topics is None:
+            self._topics = open_topics(self._selection.spec)
+            self.callback(setattr, self, "_topics", None)
         return tuple(name for name in self._topics.names() if re.fullmatch(pattern, name))
 
     def log(self, topic: str) -> Backend:
         if topic not in self._open:
             self._open[topic] = self.enter_context(open_here(self._selection.spec_of(topic)))
             self.callback(self._open.pop, topic)
+            self.callback(self._layouts.clear)
         return self._open[topic]
 
     def read(self, *, waiting: bool, without_absent: bool = False) -> LogStates:

@@ -30,7 +30,7 @@ from spark_cas.log.load.cancelling import Rejection, RunCancelledError, TaskRun,
 from spark_cas.log.log_lines import log_write
 from spark_cas.log.open import AnySpec, with_short_timeout
 from spark_cas.options import report_file
-from spark_cas.options.lineage_and_metrics import send_run
+from spark_cas.options.lineage_and_metrics import Measurement, publish, send_run
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.worker import planned_log
 from spark_cas.spark.writing.verify import Hashed
@@ -283,8 +283,6 @@ def _record(
         send_run(named, log, (times[0], times[-1]), rows=rows, error=error, is_micro_batch=batch is not None)
     if request.metrics is None:
         return
-    from spark_cas.options.lineage_and_metrics import Measurement, publish
-
     labels = {"log": log, "topic": request.spec.topic, "job": named or "unnamed"}
     totals = {"writes": 1, "rows": rows, "bytes": appended, **counts}
     phases = zip(("plan", "append", "commit"), times, times[1:], strict=False)

@@ -125,8 +125,8 @@ PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaEr
 """A message or call failed because of an earlier error of its producer."""
 
 _CHECK_CREDENTIALS = (
-    "Check the user and the password, or who the token is for and whether this machine's clock is right. Check "
-    "option kafka.sasl.mechanism, and that option kafka.security.protocol is that of the brokers' listener."
+    "Check the user and the password. For a token, check its principal and the clock of this machine. Check option "
+    "kafka.sasl.mechanism, and that option kafka.security.protocol is that of the brokers' listener."
 )
 _CHECK_ADDRESS = (
     "Check that the address is right, that the brokers run, and that this machine can reach them. Check that option "

@@ -13,12 +13,11 @@ from typing import TypeVar
 
 from confluent_kafka import TopicPartition
 
-from spark_cas.core.errors import FormatError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import Layout, Plan
-from spark_cas.core.recorded_fields import INVALID_FIELDS, from_json
+from spark_cas.core.recorded_fields import from_json, in_format
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.client_errors import NotPermittedError, lacking, on_topic
 from spark_cas.log.kafka.offsets import end_offsets
@@ -199,10 +198,5 @@ def _partitioner(value: str) -> Partitioner:
 
 
 def _parsed(value: str, make: Callable[[str], _Value], subject: str = "an expansion") -> _Value:
-    try:
+    with in_format(f"{subject} in the registry topic"):
         return make(value)
-    except INVALID_FIELDS:
-        raise FormatError(
-            f"{subject} in the registry topic is not in the format of this spark_cas. Either a newer version or "
-            "another program wrote it."
-        ) from None
