@@ -194,6 +194,7 @@ def test_failing_function_leaves_the_present_token_until_it_expires(monkeypatch,
     time.sleep(0.6 * (expiry - time.time()))
     assert provider("")[0] == first
     provider.check()
+    assert "RuntimeError" in refused(lambda: provider.check(refused=True))
     assert "RuntimeError" in caplog.text
     assert "canary" not in caplog.text
     time.sleep(expiry - time.time() + 0.05)

@@ -273,10 +273,10 @@ class Admin:
             failure = KafkaError(KafkaError._TIMED_OUT if silent else message)
         raise KafkaException(failure)
 
-    def require_token(self) -> None:
-        """Raise OptionError if the function that returns the tokens of the clients failed, and there is no token."""
+    def require_token(self, *, refused: bool = False) -> None:
+        """Raise OptionError if the clients get no token, as `Tokens.check`. ``refused``: the brokers refused theirs."""
         if (tokens := self._settings.get("oauth_cb")) is not None:
-            tokens.check()
+            tokens.check(refused=refused)
 
     def reason_of(self, code: int) -> str:
         """Return the reason for a failed request, with the address if no broker was reachable."""
@@ -362,6 +362,7 @@ class Admin:
 
         Raises:
             LogNotFoundError: The topic does not exist.
+            OptionError: As `require_token`.
             StorageError: The error is permanent, or the retry timeout is over.
         """
         wait = Wait(self.patience_seconds, doing)
@@ -371,6 +372,7 @@ class Admin:
             except KafkaException as error:
                 code = error.args[0].code()
                 if not passes(code, reached=self.reached) or not wait.again(self.reason_of(code)):
+                    self.require_token(refused=code == KafkaError._AUTHENTICATION)
                     if code in UNREACHABLE:
                         self.client.poll(0)
                         cause, fix = self._troubles.explain(code, self._addresses)

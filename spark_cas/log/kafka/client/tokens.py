@@ -67,9 +67,9 @@ class Tokens:
                     _LOG.warning("the present token expires in %.0f s: %s", self._expiry - time.time(), error.message)
             return self._token, self._expiry, "", self._extensions
 
-    def check(self) -> None:
-        """Raise OptionError if the function failed and there is no other token."""
-        if self._failure is not None and self._expiry <= time.time():
+    def check(self, *, refused: bool = False) -> None:
+        """Raise OptionError if the function failed, and the earlier token has expired or the brokers refused it."""
+        if self._failure is not None and (refused or self._expiry <= time.time()):
             raise self._failure.with_traceback(None)
 
 
