@@ -274,7 +274,7 @@ class Admin:
         raise KafkaException(failure)
 
     def require_token(self, *, refused: bool = False) -> None:
-        """Raise OptionError if the clients get no token, as `Tokens.check`. ``refused``: the brokers refused theirs."""
+        """Raise OptionError if the clients get no token: see `Tokens.check`. ``refused``: brokers refused theirs."""
         if (tokens := self._settings.get("oauth_cb")) is not None:
             tokens.check(refused=refused)
 
