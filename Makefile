@@ -6,7 +6,7 @@ PYSPARK := 4.2.*
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The longest lanes are first.
-LANES := test-programs test-kafka test-spark test-spark-kafka test-spark-streams test-kafka-faults test-rest test-kafka-stalls test-faults test-chaos test-contract
+LANES := test-programs test-kafka test-spark test-input test-spark-kafka test-spark-streams test-kafka-faults test-rest test-kafka-stalls test-faults test-chaos test-contract
 STALLS := $(addprefix tests/kafka/faults/,test_cluster.py test_deadline.py test_sleeping.py)
 STREAMS := $(wildcard tests/spark/test_*stream*.py)
 ON_TOPICS := $(filter-out $(STREAMS),$(wildcard tests/spark/test_kafka_*.py))
@@ -234,7 +234,13 @@ whole: $(STAMP) needs-java kafka-jars ## run all tests that depend on the versio
 test-one-by-one: ready ## run the tests on brokers with the producer that is used if librdkafka is not found
 	$(BIN)/python -m pytest $(CHOSEN) --one-by-one tests/kafka
 
-test-chaos test-contract test-faults test-programs: test-%: ready
+test-input: ready ## run the tests of the input of loads
+	$(BIN)/python -m pytest $(CHOSEN) tests/programs/input
+
+test-programs: ready ## run the other tests of programs
+	$(BIN)/python -m pytest $(CHOSEN) --ignore=tests/programs/input tests/programs
+
+test-chaos test-contract test-faults: test-%: ready
 	$(BIN)/python -m pytest $(CHOSEN) tests/$*
 
 test-rest: ready ## run the tests that no other lane has
