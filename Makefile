@@ -41,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITHOUT_ZIP := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: $(SMOKE) $(WHOLE) $(addprefix test-python-,$(PYTHONS)) test-oldest test-newest test-environments test-spark-4.2 test-connect smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs lock audit sbom house clean needs-java needs-openssl
+.PHONY: $(SMOKE) $(WHOLE) $(addprefix test-python-,$(PYTHONS)) test-oldest test-newest test-environments test-spark-4.2 test-connect smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs lock audit sbom house clean needs-java needs-javac needs-openssl
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -105,17 +105,21 @@ needs-java: ## fail with a hint if Java 17 or newer is missing
 	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || \
 		{ echo "Java 17 or newer is needed: install it, or set JAVA_HOME" >&2; exit 1; }
 
+needs-javac: ## fail with a hint if the compiler of Java is missing, which tests use for a class of a broker
+	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}javac" -version >/dev/null 2>&1 || \
+		{ echo "The command javac is needed: install a JDK, or set JAVA_HOME to one" >&2; exit 1; }
+
 needs-openssl: ## fail with a hint if openssl is missing, which tests use for certificates
 	@openssl version >/dev/null 2>&1 || { echo "The command openssl is needed: install it" >&2; exit 1; }
 
 # Tests start hundreds of JVMs with Spark. Those that find its classes in an archive start in half the CPU time.
-$(ARCHIVE): tests/archived_classes.py | $(STAMP) needs-java
+$(ARCHIVE): tests/archived_classes.py $(STAMP) | needs-java
 	@rm -f $@
 	@SPARK_LOCAL_IP=127.0.0.1 SPARK_SUBMIT_OPTS='-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit=$@.new' \
 		$(BIN)/spark-submit $< >$@.log 2>&1 && mv $@.new $@ || echo "Java makes no archive of Spark's classes: see $@.log"
 
 # Download before the tests, because a download may take longer than the timeout of a test.
-ready: needs-java needs-openssl env kafka-jars checker $(ARCHIVE) ## install all requirements of the tests
+ready: needs-java needs-javac needs-openssl env kafka-jars checker $(ARCHIVE) ## install all requirements of the tests
 
 checker: $(BIN)/go ## build the linearizability checker, once into a cache
 	@$(BIN)/python -m tests.porcupine.checking

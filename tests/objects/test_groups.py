@@ -186,7 +186,8 @@ def test_a_job_whose_group_was_aborted_has_another():
 def test_invalid_outcome_is_rejected():
     outcome = GroupOutcome(committed=True, ends=((0, 7), (2, 9)))
     assert outcome_from_json(outcome_to_json(outcome), "it") == outcome
-    for text in ("{}", "[]", '{"committed":true,"ends":[[1]]}', "no json"):
+    assert outcome_from_json('{"committed":true,"ends":[[0,7],[2,9]],"later":1}', "it") == outcome
+    for text in ("{}", "[]", '{"committed":true}', '{"committed":true,"ends":[[1]]}', "no json"):
         with pytest.raises(FormatError, match="the outcome of group it"):
             outcome_from_json(text, "it")
 
