@@ -402,5 +402,9 @@ def fence(spec: KafkaSpec, ids: Iterable[str]) -> None:
             producer.close()
 
     with ThreadPoolExecutor(_FENCED_AT_ONCE) as threads:
-        for used in [threads.submit(take_over, each) for each in ids]:
-            used.result()
+        try:
+            for used in [threads.submit(take_over, each) for each in ids]:
+                used.result()
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise

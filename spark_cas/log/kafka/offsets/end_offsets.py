@@ -59,7 +59,12 @@ def start_offset(admin: Admin, at: TopicPartition) -> int:
 
 def high_watermark(admin: Admin, at: TopicPartition) -> int:
     """Return the high watermark: the end of the replicated records, open transactions included."""
-    return _offsets(admin, at, _END)[0]
+    return high_watermarks(admin, [at])[0]
+
+
+def high_watermarks(admin: Admin, ats: list[TopicPartition]) -> list[int]:
+    """Return the high watermarks of several partitions of a topic at once."""
+    return [end for (end,) in _all_offsets(admin, ats, _END)]
 
 
 def last_stable_offset(admin: Admin, at: TopicPartition) -> int:

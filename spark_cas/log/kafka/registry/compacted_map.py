@@ -216,6 +216,10 @@ class Entries:
                 pause = min(durations.longest_poll_pause, 2 * pause)
         return True
 
+    def has_read(self, end_offset: int) -> bool:
+        """Return whether all records below the end of the partition are read."""
+        return self._read_to == end_offset
+
     def take_in(self, bounds: Bounds) -> None:
         """Read the new records below the end of the bounds."""
         new = OffsetRange(max(self._read_to, bounds.start_offset), max(self._read_to, bounds.end_offset))
@@ -240,10 +244,12 @@ class Entries:
 
 
 def refreshed(admin: Admin, partitions: list[Entries], timeout_seconds: float) -> list[Entries]:
-    """Refresh several partitions of one topic as `Entries.refresh` does, with as few requests as possible."""
+    """Refresh several partitions of one topic as `Entries.refresh` does. Without new records, send one request."""
     try:
-        bounds = end_offsets.barriers(admin, [each.at for each in partitions], timeout_seconds)
-        for each, result in zip(partitions, bounds, strict=True):
+        ends = end_offsets.high_watermarks(admin, [each.at for each in partitions])
+        outdated = [each for each, end in zip(partitions, ends, strict=True) if not each.has_read(end)]
+        bounds = end_offsets.barriers(admin, [each.at for each in outdated], timeout_seconds)
+        for each, result in zip(outdated, bounds, strict=True):
             each.take_in(result)
     except LogNotFoundError:
         for each in partitions:
