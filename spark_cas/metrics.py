@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from spark_cas.core.errors import FormatError, OptionError
-from spark_cas.options.lineage_and_metrics import Measurement, publish
+from spark_cas.options.publish_metrics import Measurement, publish
 from spark_cas.options.table import metrics_target
 from spark_cas.spark.supported import require_pyspark
 

@@ -159,7 +159,7 @@ class WriteRequest:
     report: str | None
     """The file for the result; None for no file."""
     metrics: str | None = None
-    """The target of metrics (`spark_cas.options.lineage_and_metrics`); None for no metrics."""
+    """The target of metrics (`spark_cas.options.publish_metrics`); None for no metrics."""
     names: tuple[str, ...] = ()
     """The names of the explicit options, for an error."""
     lineage: bool = True

@@ -22,7 +22,7 @@ from spark_cas.log.load.planning import fresh_job_name, placement_on, recorded_p
 from spark_cas.log.log_lines import log_write
 from spark_cas.log.open import is_named, open_log
 from spark_cas.options import report_file
-from spark_cas.options.lineage_and_metrics import Lineage
+from spark_cas.options.lineage import Lineage
 from spark_cas.options.parse import parse_load
 from spark_cas.options.request import WriteRequest
 from spark_cas.options.table import ATOMIC_LOAD, ATOMIC_PARTITION

@@ -17,7 +17,7 @@ from spark_cas.core.outcome import Appended, Fenced, LayoutChanged
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.accelerators import connections
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
-from spark_cas.log.kafka.append import attempt, fence
+from spark_cas.log.kafka.append import chunk_transaction, fence
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
@@ -263,7 +263,7 @@ def test_claim_requests_its_topic_unless_cached_and_append_always(broker, topic,
         asked.append("the broker of the records")
         return own(instance)
 
-    for each in (layouts, attempt):
+    for each in (layouts, chunk_transaction):
         monkeypatch.setattr(each, "require_planned", asking)
     monkeypatch.setattr(TransactionalProducer, "describe", asking_one)
     set_timing(fresh_age=60.0)
@@ -308,7 +308,7 @@ def test_topic_id_is_requested_from_the_broker_of_the_records(broker, topic, mon
 
     def once(instance):
         if told in (KafkaError._TIMED_OUT, 0):
-            monkeypatch.setattr(attempt, "require_planned", lambda *_: SimpleNamespace(partitions=[0, 1]))
+            monkeypatch.setattr(chunk_transaction, "require_planned", lambda *_: SimpleNamespace(partitions=[0, 1]))
         monkeypatch.setattr(TransactionalProducer, "describe", own)
         if isinstance(told, int) and told < 0:
             monkeypatch.setattr(instance._connections, "stranded", told == KafkaError._ALL_BROKERS_DOWN)

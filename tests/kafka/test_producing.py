@@ -21,7 +21,7 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka.accelerators import librdkafka
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
-from spark_cas.log.kafka.append.attempt import await_visible
+from spark_cas.log.kafka.append.placement import await_visible
 from spark_cas.log.kafka.client.clients import PlainProducer, TransactionalProducer, admin_client, group_member
 from spark_cas.log.kafka.client.object_producer import SLICE_ROWS, ObjectProducer
 from spark_cas.log.kafka.client.sending import Reports, Sending, held_back, produce, refuse_unsendable

@@ -10,8 +10,8 @@ from opentelemetry import metrics as opentelemetry
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from spark_cas.options import lineage_and_metrics
-from spark_cas.options.lineage_and_metrics import METRICS, Measurement, publish
+from spark_cas.options import publish_metrics
+from spark_cas.options.publish_metrics import METRICS, Measurement, publish
 from spark_cas.options.table import metrics_target as target
 from tests.long import full
 from tests.objects.servers import running
@@ -36,7 +36,7 @@ EXPECTED = {"spark_cas_rows_total": 8, "spark_cas_seconds_total plan": 1, "spark
 
 @pytest.fixture(autouse=True)
 def no_failures(monkeypatch):
-    monkeypatch.setattr(lineage_and_metrics, "_failed", {})
+    monkeypatch.setattr(publish_metrics, "_failed", {})
 
 
 @pytest.fixture

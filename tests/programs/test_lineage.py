@@ -9,7 +9,7 @@ import time
 import pytest
 from openlineage.client.event_v2 import RunState
 
-from spark_cas.options.lineage_and_metrics import Lineage, dataset_of, send_run
+from spark_cas.options.lineage import Lineage, dataset_of, send_run
 from tests.long import full
 from tests.support.lineage import lineage_receiver
 
@@ -86,7 +86,7 @@ def test_lineage_server_that_hangs_stops_the_events(file, monkeypatch, set_timin
 
 
 def test_writes_send_no_events_for_a_time_after_a_failure(receiver, monkeypatch, caplog, set_timing):
-    monkeypatch.setattr("spark_cas.options.lineage_and_metrics._failed", {})
+    monkeypatch.setattr("spark_cas.options.lineage._failed", {})
     receiver.status = 400
 
     def send():
@@ -112,7 +112,7 @@ def test_load_without_configuration_sends_and_prints_nothing(load, file):
 
 def test_library_is_imported_only_if_it_is_configured(tmp_path):
     program = (
-        "import sys; from spark_cas.options.lineage_and_metrics import Lineage; "
+        "import sys; from spark_cas.options.lineage import Lineage; "
         "Lineage('load-1', 'file:/log', print).start(); print('openlineage.client' in sys.modules)"
     )
     without = {name: value for name, value in os.environ.items() if not name.startswith("OPENLINEAGE_")}

@@ -14,7 +14,7 @@ from openlineage.client.event_v2 import RunEvent, RunState
 
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.log_lines import LOG_LEVEL
-from spark_cas.options.lineage_and_metrics import dataset_of
+from spark_cas.options.lineage import dataset_of
 from tests.conftest import QUIET, ROOT
 from tests.kafka.clients import committed_values, create_topic
 from tests.kafka.faulted import by_writer

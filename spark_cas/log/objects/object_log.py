@@ -28,11 +28,8 @@ from spark_cas.log.backend import Backend, Preflight
 from spark_cas.log.deadline import within
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.appending import Appender, append_blind
-from spark_cas.log.objects.ledger import Ledger
-from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.registry import (
-    Groups,
-    ObjectRegistry,
+from spark_cas.log.objects.commit_groups import Groups
+from spark_cas.log.objects.layouts import (
     RecordedLayout,
     StoredLayouts,
     put_intent,
@@ -41,6 +38,9 @@ from spark_cas.log.objects.registry import (
     read_layout,
     stored_layouts,
 )
+from spark_cas.log.objects.ledger import Ledger
+from spark_cas.log.objects.partition import PartitionChunks
+from spark_cas.log.objects.registry import ObjectRegistry
 from spark_cas.log.objects.store import RetryingStore, Store, open_store
 from spark_cas.log.objects.store_replies import PutReply
 from spark_cas.log.spec import LogSpec

@@ -31,7 +31,7 @@ from spark_cas.log.objects.chunk_file import (
     encode,
     newest_ms,
 )
-from spark_cas.log.objects.registry import Groups
+from spark_cas.log.objects.commit_groups import Groups
 from spark_cas.log.objects.store import RetryingStore
 from spark_cas.log.objects.store_replies import PutReply
 

@@ -30,7 +30,8 @@ from spark_cas.log.load.cancelling import Rejection, RunCancelledError, TaskRun,
 from spark_cas.log.log_lines import log_write
 from spark_cas.log.open import AnySpec, with_short_timeout
 from spark_cas.options import report_file
-from spark_cas.options.lineage_and_metrics import Measurement, publish, send_run
+from spark_cas.options.lineage import send_run
+from spark_cas.options.publish_metrics import Measurement, publish
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.worker import planned_log
 from spark_cas.spark.writing.verify import Hashed

@@ -10,7 +10,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Conflict
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append.attempt import Attempt
+from spark_cas.log.kafka.append.chunk_transaction import Attempt
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.sending import Reports
 from tests.kafka.clients import SECONDS, append, committed_values, create_topic

@@ -13,7 +13,7 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Outcome, Unknown
 from spark_cas.core.plan import Layout
-from spark_cas.log.kafka.append.attempt import Landed
+from spark_cas.log.kafka.append.placement import Landed
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
 from spark_cas.log.kafka.client.client_errors import (
     NOT_PERMITTED,

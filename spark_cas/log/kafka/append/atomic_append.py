@@ -19,9 +19,10 @@ from spark_cas.core.outcome import Fenced, LayoutChanged, Outcome, ProgressLost,
 from spark_cas.core.plan import Plan, Progress, progress_lost, resume_offset
 from spark_cas.log import timing
 from spark_cas.log.deadline import fresh_deadline, within
-from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Landed, await_visible, landed
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, is_checked, same_rows
+from spark_cas.log.kafka.append.chunk_transaction import INTERLEAVED, OPEN_FOR_TOO_LONG
 from spark_cas.log.kafka.append.fence import Fence, ProducerPool
+from spark_cas.log.kafka.append.placement import Landed, await_visible, landed
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
 from spark_cas.log.kafka.client.client_errors import (
     NOT_FOUND,

@@ -14,9 +14,10 @@ from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refu
 from spark_cas.core.plan import Progress, progress_lost, resume_offset
 from spark_cas.log import clock, timing
 from spark_cas.log.deadline import Wait, fresh_deadline, within
-from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Again, Attempt, Landed, await_visible
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, fenced_since, same_rows
+from spark_cas.log.kafka.append.chunk_transaction import INTERLEAVED, OPEN_FOR_TOO_LONG, Again, Attempt
 from spark_cas.log.kafka.append.fence import Fence
+from spark_cas.log.kafka.append.placement import Landed, await_visible
 from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
 from spark_cas.log.kafka.client.client_errors import (
     NOT_FOUND,
