@@ -4,21 +4,21 @@ import json
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from spark_cas.core.errors import ConflictError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Conflict
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append import checks
+from spark_cas.log.kafka.append import checks, placement
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.offsets.reading import first_record
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
+from tests.kafka.clients import SECONDS, create_topic
 from tests.kafka.clients import append as append_as_others_do
-from tests.kafka.clients import create_topic
 from tests.support.loads import crash_after_chunks, rows_of, run_job
-from tests.support.writing import JobWriter, append_foreign, claim_of, plan_of, values_in
+from tests.support.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -77,6 +77,22 @@ def test_gap_on_a_compacted_topic_counts_only_after_own_young_rows(broker):
         append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)
         assert run_job(log, "own", rows_of(7, 0), expected=given, run="run-2").rows == 7
         assert values_in(log, 0) == ["x", *rows_of(7, 0)[0]]
+
+
+def test_record_that_compaction_removed_between_two_chunks_is_a_conflict(broker, monkeypatch):
+    topic = create_topic(broker.bootstrap, cleanup_policy="compact")
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, open_transaction_wait_ms=20_000)) as log:
+        log.create(1)
+        writer = JobWriter(log, plan_of(log, "job"))
+        writer.must_append("a")
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        producer.produce(topic, "deleted", "key", 0)
+        assert producer.flush(SECONDS) == 0
+        # A reader does not find the record, as after a compaction.
+        for module in (checks, placement):
+            monkeypatch.setattr(module, "first_record", lambda *_: None)
+        assert isinstance(writer.append(table_of("b")), Conflict)
+        assert values_in(log, 0) == ["a", "deleted"]
 
 
 def test_old_job_is_advised_to_check_for_own_rows(broker, topic):

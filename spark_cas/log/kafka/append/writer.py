@@ -30,7 +30,7 @@ from spark_cas.log.kafka.client.client_errors import (
 )
 from spark_cas.log.kafka.client.sending import refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets
-from spark_cas.log.kafka.topic.topic_settings import recent_ledger_kept_ms, require_planned
+from spark_cas.log.kafka.topic.topic_settings import recent_ledger_kept_ms, recent_settings, require_planned
 
 _TRIES = 6
 """An append fails after this many attempts in which other writers interleaved and then aborted."""
@@ -207,12 +207,15 @@ class PartitionWriter:
 
         Directly after the instance's claim or last append, this sends no request. Records that land exactly at the
         known end prove that no other record was appended in between. If they do not, the next attempt requests the
-        bounds.
+        bounds. In a compacted topic, this always requests them: if compaction has removed other records since then,
+        the gap would look like one of aborted records.
         """
         claim, chunk = attempt.claim, attempt.chunk
         left, self._fence.left = self._fence.left, None
         if chunk.records.num_rows and left is not None and left.end_offset == claim.expected_offset:
-            return left
+            settings = recent_settings(self._checks.clients, self._at.topic)
+            if settings is not None and not settings.compacted:
+                return left
         return self._checks.bounds_for(claim, chunk)
 
     def _failed_before_commit(self, attempt: Attempt, error: KafkaException) -> Outcome | Again:
