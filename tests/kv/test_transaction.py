@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from key_value_store import Versioned
+from key_value_store.records import table_of
 from key_value_store.values import ABSENT
 from spark_cas.core.errors import (
     LayoutChangedError,
@@ -16,11 +17,13 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Fenced
+from spark_cas.core.partitioner import partition_of_key
 from spark_cas.log.expanding import expand_log
+from spark_cas.log.load.append_once import append_whole
 from tests.kv.nodes import SHARDS, asking, keys_of, node
 from tests.support.faults import Fault, FaultyLog, When
 from tests.support.memory_log import MemoryLog
-from tests.support.writing import append_foreign, records_in
+from tests.support.writing import JobWriter, append_foreign, plan_of, records_in
 
 HERE, *MORE = keys_of(0, 4)
 THERE = keys_of(1, 1)[0]
@@ -166,6 +169,30 @@ def test_stale_leader_writes_nothing_by_an_old_version(tmp_path):
         with pytest.raises(NotLeaderError):
             a.transact({THERE: b"of the old one"}, {HERE: version})
         assert a.get(THERE) == ABSENT
+
+
+@pytest.mark.usefixtures("still", "impatient")
+@pytest.mark.parametrize("changed", [HERE, THERE], ids=["read", "written"])
+def test_transaction_is_rejected_if_a_shard_changed_after_its_check(tmp_path, monkeypatch, changed):
+    """The log rejects it, because the leader expects an offset in each shard, also in those that it only reads."""
+    memory = MemoryLog()
+    memory.create(SHARDS)
+
+    def late(*args, **named):
+        monkeypatch.undo()
+        records = table_of([(changed, b"new")])
+        assert isinstance(
+            JobWriter(memory, plan_of(memory, "other"), partition_of_key(changed, SHARDS)).append(records), Appended
+        )
+        return append_whole(*args, **named)
+
+    with node(lambda: FaultyLog(memory), tmp_path) as a:
+        versions = a.transact({HERE: b"old", THERE: b"old"})
+        monkeypatch.setattr("key_value_store.transaction.append_whole", late)
+        with pytest.raises(VersionMismatchError):
+            a.transact({THERE: b"mine"}, versions)
+        assert a.get(changed).value == b"new"
+        assert a.get(HERE if changed == THERE else THERE).value == b"old"
 
 
 def test_a_log_that_gets_more_partitions_takes_no_more_transactions(log, tmp_path):
