@@ -13,10 +13,12 @@ from rich.console import Console
 from spark_cas import open_log
 from spark_cas.cli.jobs_and_offsets import table_of as printed_table
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.log import clock
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
+from tests.support.loads import run_job
 from tests.support.programs import run_cli as run
-from tests.support.writing import JobWriter, plan_of, table_of
+from tests.support.writing import TIME_MS, JobWriter, plan_of, table_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -62,6 +64,42 @@ def test_trim(log):
     code, _, told = run("trim", log, "--partition", "0", "--before", "9")
     assert code == 2
     assert "spark-cas trim: error: " in told
+
+
+def test_trim_by_age_deletes_older_records_of_each_partition(tmp_path, monkeypatch):
+    address, day_ms = str(tmp_path / "flights"), 86_400_000
+    with open_log(address) as opened:
+        opened.create(2)
+        for age_days, rows in ((9, "a"), (8, "b"), (2, "c"), (1, "d")):
+            monkeypatch.setattr(clock, "now_ms", lambda age_days=age_days: TIME_MS - age_days * day_ms)
+            run_job(opened, f"load-{rows}", {0: [rows, rows], 1: [rows]} if age_days != 2 else {0: [rows, rows]})
+    monkeypatch.setattr(clock, "now_ms", lambda: TIME_MS)
+    trim = ("trim", address, "--older-than")
+    starts = [int(row[1]) for row in cells(run("offsets", address).out)]
+    assert "partition 0 would start at offset 4" in run(*trim, "7d", "--dry-run").out
+    assert [int(row[1]) for row in cells(run("offsets", address).out)] == starts
+    assert run(*trim, "7d", "--partition", "1").code == 0
+    assert [int(row[1]) for row in cells(run("offsets", address).out)] == [0, 2]
+    assert run(*trim, "7d").code == 0
+    assert [int(row[1]) for row in cells(run("offsets", address).out)] == [4, 2]
+    assert "deleted nothing" in run(*trim, "30d").out
+    assert "never the newest chunk" in run(*trim, "0d").out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--before", "1"),
+        ("--partition", "0"),
+        ("--partition", "0", "--before", "1", "--older-than", "1d"),
+        ("--older-than", "soon"),
+        ("--older-than", "1d", "--partition", "2"),
+    ],
+)
+def test_trim_rejects_other_arguments(log, arguments):
+    assert run("trim", log, *arguments).code == 2
+    assert run("trim", log, "--partition", "0", "--before", "0").out.startswith("partition 0 now starts at offset 0")
 
 
 def test_trim_that_deletes_less_than_requested_names_the_cause(log):

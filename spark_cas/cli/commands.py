@@ -85,11 +85,16 @@ def command_line() -> CommandLine:
     _add_forget(program)
     trim = program.add_command(
         "trim",
-        "Delete records below an offset. A directory or object store deletes whole chunks, but never the newest one.",
+        "Delete old records. A directory or object store deletes whole chunks, but never the newest one.",
     )
     add_log(trim)
-    _add_number(trim, "--partition", "P", "the partition to trim", required=True)
-    _add_number(trim, "--before", "OFFSET", "delete records below this offset", required=True)
+    _add_number(trim, "--partition", "P", "the partition to trim; default with --older-than: all")
+    _add_number(trim, "--before", "OFFSET", "with --partition: delete records below this offset")
+    trim.add_argument(
+        "--older-than",
+        metavar="DURATION",
+        help="delete the records before the first one whose timestamp is at most this old, such as 12h or 90d",
+    )
     _add_dry_run(trim)
     program.add_command(
         "completion", "Print a completion script for bash. Use it with: source <(spark-cas completion)"

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from spark_cas.cli.command_line import json_line
 from spark_cas.cli.opening import duration_of, opened
+from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.plan import Layout, Progress
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
@@ -198,25 +199,44 @@ _COMPACTED = (
 
 
 def trim(arguments: argparse.Namespace) -> None:
-    """Delete records below an offset."""
-    partition, before, dry_run = arguments.partition, arguments.before, arguments.dry_run
+    """Delete records below an offset, or records that are older than a duration."""
+    partition, before = arguments.partition, arguments.before
+    if (before is None) == (arguments.older_than is None) or (before is not None and partition is None):
+        raise UsageError("give either --partition and --before, or --older-than. Nothing was deleted.")
+    since_ms = 0 if before is not None else clock.now_ms() - duration_of(arguments.older_than, "--older-than")
     with opened(arguments) as log:
-        try:
-            start = log.bounds(partition).start_offset
-            bounds = log.trim(partition, before, dry_run=dry_run)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-    change = "would start" if dry_run else "now starts"
+        for each in range(log.layout().partitions) if partition is None else [partition]:
+            try:
+                end_offset = _end_of_older(log, each, since_ms) if before is None else before
+                start_offset = log.bounds(each).start_offset
+                bounds = log.trim(each, end_offset, dry_run=arguments.dry_run)
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+            _show_trim(each, OffsetRange(start_offset, max(start_offset, end_offset)), bounds, arguments)
+
+
+def _end_of_older(log: Backend, partition: int, since_ms: int) -> int:
+    """Return the offset below which no record has a timestamp of at least this time."""
+    # Read the end first: records that are appended later may be as new.
+    end_offset = log.bounds(partition).end_offset
+    first = log.offset_since(partition, max(0, since_ms))
+    return end_offset if first is None else min(first, end_offset)
+
+
+def _show_trim(partition: int, requested: OffsetRange, bounds: Bounds, arguments: argparse.Namespace) -> None:
+    """Print the bounds of a partition after a trim of the requested offsets, and the cause if it deleted less."""
+    change, deletes = ("would start", "would delete") if arguments.dry_run else ("now starts", "deleted")
     print(f"partition {partition} {change} at offset {bounds.start_offset} and ends at {bounds.end_offset}")
-    if bounds.start_offset < before:
-        deleted = "nothing" if bounds.start_offset == start else f"only offsets below {bounds.start_offset}"
+    if bounds.start_offset < requested.end_offset:
+        kept = bounds.start_offset == requested.base_offset
+        deleted = "nothing" if kept else f"only offsets below {bounds.start_offset}"
         print(
-            f"{'would delete' if dry_run else 'deleted'} {deleted}: a directory or object store deletes only whole "
-            f"chunks, and never the newest chunk. Offset {bounds.start_offset} is the first of a chunk that ends "
-            f"after offset {before}, or of the newest chunk"
+            f"{deletes} {deleted}: a directory or object store deletes only whole chunks, and never the newest "
+            f"chunk. Offset {bounds.start_offset} is the first of a chunk that ends after offset "
+            f"{requested.end_offset}, or of the newest chunk"
         )
-    elif before <= start:
-        print(f"{'would delete' if dry_run else 'deleted'} nothing: the partition starts at offset {start}")
+    elif not requested:
+        print(f"{deletes} nothing: the partition starts at offset {requested.base_offset}")
 
 
 def expand(arguments: argparse.Namespace) -> None:

@@ -17,6 +17,7 @@ from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 from tests.kafka.proxy.frames import Api, Request
 from tests.kafka.proxy.rules import Fault, of_client
+from tests.support.programs import run_cli
 from tests.support.writing import TIME_MS, records_in
 from tools.kafka_broker.waiting import wait_until
 
@@ -224,3 +225,17 @@ def test_a_lookup_costs_one_round_trip_and_one_fetch(proxied):
         assert lookups.known == 3, "for the time, the start and the end, sent together"
         assert fetches.known == 1
         assert log.offset_since(0, clock.now_ms() - 3_600_000) is None
+
+
+def test_trim_by_age_keeps_each_record_that_is_young_enough(log, writer):
+    day_ms, now_ms = 86_400_000, clock.now_ms()
+    writer.commit(now_ms - 9 * day_ms, now_ms - 8 * day_ms)
+    writer.abort(now_ms - day_ms)
+    writer.commit(now_ms - 2 * day_ms, now_ms - 9 * day_ms)
+    young = times_in(log)[2:]
+    assert run_cli("trim", log.spec.url, "--older-than", "7d").code == 0
+    assert times_in(log) == young
+    assert run_cli("trim", log.spec.url, "--older-than", "1d").code == 0
+    assert times_in(log) == []
+    writer.commit(now_ms)
+    assert len(times_in(log)) == 1
