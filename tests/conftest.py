@@ -12,8 +12,9 @@ from hypothesis import Phase, settings
 
 from spark_cas.log import timing
 from spark_cas.log.kafka.accelerators import librdkafka
+from spark_cas.log.kafka.client import tokens
 from tests.jvms import INTERPRETED, OPTIONS
-from tests.kafka.authenticating import authenticating_broker
+from tests.kafka.authenticating import AWS_USER, authenticating_broker
 from tools.kafka_broker import KafkaBroker
 from tools.ports import held_ports
 
@@ -91,6 +92,19 @@ def authenticating(conf, tmp_path_factory):
     """A separate broker with a login by each mechanism; see `tests.kafka.authenticating`."""
     with authenticating_broker(conf, tmp_path_factory.mktemp("authenticating")) as authenticating:
         yield authenticating
+
+
+@pytest.fixture
+def aws(monkeypatch, tmp_path):
+    """The environment of a user of Amazon MSK, without a token of an earlier test."""
+    monkeypatch.setattr(tokens, "_OWN", {})
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    for name, value in AWS_USER.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
 
 
 @pytest.fixture(scope="module")

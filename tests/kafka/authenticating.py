@@ -14,14 +14,26 @@ from urllib.parse import parse_qs
 
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
+from spark_cas.log.kafka.settings import msk
 from tests.kafka.clients import SECONDS, admin_of
 from tests.support import token_provider
 from tools.kafka_broker import KafkaBroker
+from tools.kafka_broker.jars import java, kafka_jars
 
 USER, PASSWORD = token_provider.SUBJECT, token_provider.password()
 SECRETS = ("canary", token_provider.HEADER)
 """One of these texts is in each password, key password and token."""
 
+MSK = "AWS_MSK_IAM"
+AWS_USER = {
+    "AWS_ACCESS_KEY_ID": "AKIDLOADER",
+    "AWS_SECRET_ACCESS_KEY": "canary-secret",
+    "AWS_REGION": "eu-west-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+"""The environment of the one AWS user whose tokens the broker accepts."""
+
+_VALIDATOR = Path(__file__).with_name("MskTokenValidator.java")
 _MODULES = "org.apache.kafka.common.security."
 _PLAIN = f"{_MODULES}plain.PlainLoginModule required"
 _SCRAM = f"{_MODULES}scram.ScramLoginModule required"
@@ -70,7 +82,10 @@ class Authenticating:
         }
 
 
-WAYS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "token endpoint", "token provider", "PEM", "Java stores")
+WAYS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "token endpoint", "token provider", MSK, "PEM", "Java stores")
+"""`MSK` needs the environment `AWS_USER`."""
+
+_LISTENER_OF = {"PEM": "CERTS", "Java stores": "CERTS", MSK: "MSK"}
 
 
 @contextmanager
@@ -79,7 +94,18 @@ def authenticating_broker(conf: Path, folder: Path) -> Iterator[Authenticating]:
     for command in _STORES:
         subprocess.run(command, cwd=folder, shell=True, check=True, capture_output=True)  # noqa: S602
     (folder / "password").write_text(PASSWORD)
-    with token_endpoint() as url, KafkaBroker(conf, settings=_broker(folder), secured=_LISTENERS) as broker:
+    classes = folder / "classes"
+    compiler = Path(java()).resolve().with_name("javac")
+    if not compiler.exists():
+        msg = f"the validator of tokens must be compiled, and this Java has no compiler: {compiler} is missing"
+        raise RuntimeError(msg)
+    subprocess.run(
+        [compiler, "-Xlint:all", "-Werror", "-d", classes, "-cp", f"{kafka_jars()}/*", _VALIDATOR], check=True
+    )
+    with (
+        token_endpoint() as url,
+        KafkaBroker(conf, settings=_broker(folder), secured=_LISTENERS, classes=classes) as broker,
+    ):
         admin = admin_of(broker.bootstrap)
         for mechanism in _SCRAM_KINDS.values():
             info = ScramCredentialInfo(mechanism, 4096)
@@ -88,13 +114,13 @@ def authenticating_broker(conf: Path, folder: Path) -> Iterator[Authenticating]:
                 made.result(SECONDS)
         yield Authenticating(
             broker.bootstrap,
-            {way: broker.address_at("CERTS" if way in ("PEM", "Java stores") else "LOGIN") for way in WAYS},
+            {way: broker.address_at(_LISTENER_OF.get(way, "LOGIN")) for way in WAYS},
             _clients(folder, url),
             folder,
         )
 
 
-_LISTENERS = {"LOGIN": "SASL_SSL", "CERTS": "SSL"}
+_LISTENERS = {"LOGIN": "SASL_SSL", "CERTS": "SSL", "MSK": "SASL_SSL"}
 
 
 def _broker(folder: Path) -> dict[str, str]:
@@ -104,6 +130,14 @@ def _broker(folder: Path) -> dict[str, str]:
         **{f"{kind}.sasl.jaas.config": f"{_SCRAM};" for kind in _SCRAM_KINDS},
         "oauthbearer.sasl.jaas.config": f'{_OAUTH} unsecuredLoginStringClaim_sub="broker";',
         "oauthbearer.connections.max.reauth.ms": str(REAUTHENTICATION_MS),
+    }
+    msk_login = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "oauthbearer.sasl.server.callback.handler.class": _VALIDATOR.stem,
+        "oauthbearer.sasl.jaas.config": (
+            f'{_OAUTH} unsecuredLoginStringClaim_sub="broker" accessKey="{AWS_USER["AWS_ACCESS_KEY_ID"]}" '
+            f'secretKey="{AWS_USER["AWS_SECRET_ACCESS_KEY"]}" region="{AWS_USER["AWS_REGION"]}";'
+        ),
     }
     stores = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(folder / "broker-store.pem")}
     certificates = {
@@ -115,6 +149,7 @@ def _broker(folder: Path) -> dict[str, str]:
         "offsets.retention.minutes": "1440",
         **{f"listener.name.login.{name}": value for name, value in {**stores, **login}.items()},
         **{f"listener.name.certs.{name}": value for name, value in {**stores, **certificates}.items()},
+        **{f"listener.name.msk.{name}": value for name, value in {**stores, **msk_login}.items()},
     }
 
 
@@ -137,6 +172,13 @@ def _clients(folder: Path, url: str) -> dict[str, dict[str, str]]:
             "sasl.oauthbearer.client.credentials.client.secret": PASSWORD,
         },
         "token provider": {**oauth, "tokenProvider": f"{token_provider.__name__}:token"},
+        # The settings of users of Amazon's Java library.
+        MSK: {
+            **sasl,
+            "sasl.mechanism": MSK,
+            "sasl.jaas.config": f"{msk.PACKAGE}IAMLoginModule required;",
+            "sasl.client.callback.handler.class": f"{msk.PACKAGE}IAMClientCallbackHandler",
+        },
         "PEM": {
             "security.protocol": "SSL",
             **trusting,

@@ -12,7 +12,7 @@ import pytest
 
 from spark_cas import bootstrap, open_log, route, verify_log
 from spark_cas.core.errors import OptionError
-from tests.kafka.authenticating import SECRETS, WAYS
+from tests.kafka.authenticating import AWS_USER, MSK, SECRETS, WAYS
 from tests.kafka.clients import create_topic
 from tests.long import full
 from tests.spark.short_runs import ARGUMENTS
@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 FIRST = "token provider"
 """The workers import its function, and each of their clients gets a token from it."""
-ALL = [FIRST, *full(*(way for way in WAYS if way != FIRST))]
+ALL = [FIRST, *full(*(way for way in WAYS if way not in (FIRST, MSK)))]
+"""The workers of this session lack the environment of a user of Amazon MSK: see `tests.kafka.test_msk`."""
 
 
 def appended(authenticating, way: str, topic: str) -> list[str]:
@@ -38,6 +39,7 @@ def assert_hidden(text: str) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("aws")
 @pytest.mark.parametrize("way", WAYS)
 def test_bulk_load_leaves_no_secret_in_the_event_log(authenticating, way, tmp_path):
     """With references to the secrets, as documented. The event log contains the command with its options."""
@@ -55,7 +57,7 @@ def test_bulk_load_leaves_no_secret_in_the_event_log(authenticating, way, tmp_pa
         *("--bootstrap-servers", authenticating.servers[way], "--topic", topic),
         *(f"--log-option={name}={value}" for name, value in authenticating.options(way).items()),
     ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, **AWS_USER, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout.splitlines()[-1])["appended_rows"] == 40

@@ -62,13 +62,23 @@ def token(region: str = "", profile: str = "", role: str = "", session: str = ""
     """
     try:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer  # noqa: N813, PLC0415 - an extra
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - it comes with the extra
+        from botocore.credentials import CredentialProvider, Credentials  # noqa: PLC0415 - it comes with the extra
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - as above
         from botocore.session import Session  # noqa: PLC0415 - as above
     except ImportError:
         raise OptionError(
             "kafka.sasl.mechanism AWS_MSK_IAM needs AWS's signer library, for the driver and every worker: "
             "pip install 'spark-cas[msk]'."
         ) from None
+
+    class AssumedRole(CredentialProvider):  # type: ignore[misc]
+        """Credentials of the role. The signer's own request for them needs a region in the AWS configuration."""
+
+        def load(self) -> Credentials:
+            sts = own.create_client("sts", region_name=region)
+            assumed = sts.assume_role(RoleArn=role, RoleSessionName=session or "spark-cas")["Credentials"]
+            return Credentials(assumed["AccessKeyId"], assumed["SecretAccessKey"], assumed["SessionToken"])
+
     try:
         own = Session(profile=profile or None)
         region = region or os.environ.get("AWS_REGION") or own.get_config_variable("region") or ""
@@ -78,7 +88,7 @@ def token(region: str = "", profile: str = "", role: str = "", session: str = ""
                 "not contain it. Set the environment variable AWS_REGION for the driver and every worker."
             )
         if role:
-            text, expiry_ms = signer.generate_auth_token_from_role_arn(region, role, session or "spark-cas")
+            text, expiry_ms = signer.generate_auth_token_from_credentials_provider(region, AssumedRole())
         elif own.get_credentials() is None:
             raise OptionError(
                 "kafka.sasl.mechanism AWS_MSK_IAM found no AWS credentials on this machine. The driver and every "
