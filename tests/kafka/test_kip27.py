@@ -283,6 +283,27 @@ def test_record_after_the_marker_is_no_marker_for_a_new_writer(broker, log, topi
     assert values_in(log, 0) == ["a", "x"]
 
 
+def test_record_before_the_marker_is_a_conflict_beside_an_open_transaction(broker, log, topic, monkeypatch):
+    """The record of another producer follows the chunk directly, and the last stable offset follows that record."""
+    job, commit = JobWriter(log, plan_of(log, "job")), TransactionalProducer.commit
+    ordinary = Producer({"bootstrap.servers": broker.bootstrap})
+
+    def late(producer: TransactionalProducer) -> None:
+        monkeypatch.setattr(TransactionalProducer, "commit", commit)
+        ordinary.produce(topic, "x", partition=0)
+        assert ordinary.flush(SECONDS) == 0
+        opened.append(open_transaction(broker.bootstrap, topic, f"theirs/{topic}"))
+        commit(producer)
+
+    opened: list[Producer] = []
+    monkeypatch.setattr(TransactionalProducer, "commit", late)
+    appended = job.must_append("a")
+    assert log.bounds_of([0], waiting=False)[0].end_offset == appended.range.base_offset + 2
+    opened[0].abort_transaction(SECONDS)
+    assert isinstance(job.append(table_of("b")), Conflict)
+    assert values_in(log, 0) == ["a", "x"]
+
+
 def test_overtaken_attempt_does_not_report_rows_of_another(log, spec, monkeypatch):
     """The ledger has the same rows and digest, but the records at the offsets of this attempt were aborted."""
     plan = plan_of(log, "twice")

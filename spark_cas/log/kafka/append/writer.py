@@ -270,10 +270,9 @@ class PartitionWriter:
     def _acknowledge(self, attempt: Attempt, sent: Landed, bounds: Bounds, *, resolved: bool = False) -> Outcome:
         """Wait until readers can see a committed chunk, and return its outcome. The commit uses up the claim.
 
-        If the stable end is one offset past the records, that offset can only be the transaction's own marker, and
-        the returned range includes it. Any further offset may be another writer's record. Then, or if another open
-        transaction hides the end, the range ends after the last record. That end matches as long as the gap up to the
-        partition's end holds no record.
+        If the partition ends one offset past the records, that offset can only be the transaction's own marker, and
+        the returned range includes it. Otherwise the offset may be another writer's record, and the range ends after
+        the last record of the chunk. That end matches as long as the gap up to the partition's end holds no record.
         """
         chunk, at = attempt.chunk, sent.at
         self._known = attempt.claim.progress_after(chunk, at)
@@ -291,7 +290,17 @@ class PartitionWriter:
             return sent.appended(0, bounds.start_offset, resolved=resolved)
         if isinstance(decided, Truncated):
             return decided
-        own = decided.end_offset == at.end_offset + 1
+        own = decided.end_offset == at.end_offset + 1 and self._ends_at(decided.end_offset)
         self._fence.left = decided if own and self._fence.producer is not None else None
         sent = replace(sent, at=OffsetRange(at.base_offset, decided.end_offset if own else at.end_offset))
         return sent.appended(chunk.records.num_rows, decided.start_offset, resolved=resolved)
+
+    def _ends_at(self, stable_end: int) -> bool:
+        """Return whether a last stable offset, requested before, is the end of the partition.
+
+        It is below the end if another transaction is open. Then the marker of this writer may be above it.
+        """
+        try:
+            return end_offsets.high_watermark(self._admin, self._at) == stable_end
+        except ConditionalLogError:
+            return False
