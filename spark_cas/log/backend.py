@@ -57,7 +57,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
     group_in_process: bool = False
     """Whether only the process that appends to a commit group (`spark_cas.core.group`) can commit it."""
     removes_by_itself = False
-    """Whether records can be removed without a trim, as by retention."""
+    """Whether records and ledger entries can be removed without a trim, as by retention."""
     ledger_at_once = False
     """Whether the ledger entries of a job in all partitions take one request, as the entry in one partition does."""
 

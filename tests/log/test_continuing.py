@@ -9,6 +9,7 @@ from spark_cas.core.expansion import Layouts
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import Plan
 from spark_cas.core.recorded_fields import from_json, to_json
+from spark_cas.log import clock
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.planning import pin_plan
@@ -22,6 +23,8 @@ ROWS = rows_of(6, 0, 1)
 
 class ForgetfulLog(MemoryLog):
     """A log whose ledger entries have expired, as may happen on brokers."""
+
+    removes_by_itself = True
 
     def progress_of(self, partitions, job, group="", **how):
         return (None,) * len(partitions)
@@ -57,6 +60,17 @@ def test_claim_decides_without_other_evidence(log):
     expand_log(log, 4)
     with pytest.raises(ConflictError):
         run_rest(log, "job", ROWS)
+    assert everything(log) == there
+
+
+def test_rows_that_may_have_moved_to_added_partitions_are_not_repeated(log, monkeypatch):
+    """The claim of an added partition cannot detect rows in the partition that had its keys before."""
+    crash_after_chunks(log, "job", ROWS, 2)
+    there, then_ms = everything(log), clock.now_ms()
+    expand_log(log, 4)
+    monkeypatch.setattr(clock, "now_ms", lambda: then_ms + 4 * 86_400_000)
+    with pytest.raises(ProgressLostError):
+        pin_plan(log, "job", ExpectedOffsets("end"), earlier=earlier_rows(log, "job"))
     assert everything(log) == there
 
 

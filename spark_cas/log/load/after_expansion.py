@@ -11,6 +11,7 @@ from spark_cas.core.expansion import Expansion
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import AFTER_EXPANSION, ProgressLost, error_of
 from spark_cas.core.plan import EarlierRows, Layout, Plan, Progress, is_complete, resume_offset
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 
 
@@ -76,8 +77,10 @@ def plan_of_remaining(log: Backend, layout: Layout, newest: Plan, job: str, earl
             f"{AFTER_EXPANSION}",
             job=job,
         )
+    # An expected offset reveals expired rows only in their own partition, but keys move to added partitions.
+    may_have_expired = log.removes_by_itself and clock.now_ms() - newest.pinned_at_ms >= log.unexpired_ms()
     for partition, progress in enumerate(result):
-        if progress is None and resume_offset(newest, partition, None) is None:
+        if progress is None and (may_have_expired or resume_offset(newest, partition, None) is None):
             _require_never_begun(log, newest, partition)
     added = layout.partitions - newest.partitions
     ends = log.bounds_of(range(layout.partitions), waiting=True)
