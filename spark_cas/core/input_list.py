@@ -107,10 +107,11 @@ def first_difference(recorded: RecordedInput, current: InputList, planned_at_ms:
             f"the job began with {recorded.count} files of {recorded.bytes} bytes, and the input now has "
             f"{len(current.files)} files of {current.bytes} bytes{changed}"
         )
-    return _different_file(recorded.files, current.files)
+    return different_file(recorded.files, current.files)
 
 
-def _different_file(recorded: tuple[InputFile, ...], current: tuple[InputFile, ...]) -> str:
+def different_file(recorded: tuple[InputFile, ...], current: tuple[InputFile, ...]) -> str:
+    """Describe the first difference between two lists of files that differ."""
     before, now = ({each.path: each for each in files} for files in (recorded, current))
     for path in sorted({*before, *now}):
         old, new = before.get(path), now.get(path)

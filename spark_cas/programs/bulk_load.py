@@ -29,7 +29,13 @@ from spark_cas.options.table import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.programs.arguments import Group, LoadRequest, add_input, add_log, add_rows, load_request, parser_of
 from spark_cas.programs.bad_rows import DeadLetters, dead_letters_of, is_log, row_limits, write_bad_rows
 from spark_cas.programs.errors import ExitCode, RowCountError, UsageError
-from spark_cas.programs.input.recorded_list import ListedInput, listed_input, record_list, require_same_list
+from spark_cas.programs.input.recorded_list import (
+    ListedInput,
+    listed_input,
+    record_list,
+    require_same_list,
+    require_unchanged,
+)
 from spark_cas.programs.load_progress import LedgerWatch, LoadWatch, Sample, StageWatch, live_progress
 from spark_cas.programs.load_report import (
     JobRows,
@@ -395,6 +401,7 @@ class LoadRun:
                 is_count = verifying and letters.rows() is None  # a comparison appends nothing
                 self.bad_rows = bad.count() if is_count else append_bad_rows(bad, source, letters, self.job)
             job, result = self._append(spark, routed, verifying=verifying)
+            require_unchanged(source, request, spark)
         if result is None or self._footer_rows is None:
             return job, result
         if result.rows != self._footer_rows - (self.bad_rows or 0):

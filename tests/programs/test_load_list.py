@@ -7,6 +7,7 @@ import pytest
 
 from spark_cas import open_log
 from spark_cas.core.plan import input_entry
+from spark_cas.programs.bulk_load import LoadRun
 from tests.long import full
 from tests.programs.loading import all_records
 
@@ -36,6 +37,22 @@ def test_same_job_with_another_file_is_rejected_by_the_name_of_the_file(load, fo
     code, report, said = load("--input", str(folder), *ROWS)
     assert (code, report["error"]) == (4, "INPUT_CHANGED")
     assert f"file:{folder}/b.csv" in said
+    assert len(all_records(load.log)[0]) == 2
+
+
+@pytest.mark.parametrize("name", ["b.csv", "c.csv"], ids=["rewritten", "new"])
+def test_file_that_changes_after_it_was_read_fails_the_load(load, folder, monkeypatch, name):
+    append = LoadRun._append
+
+    def changing(run, *arguments, **named):
+        result = append(run, *arguments, **named)
+        (folder / name).write_text("id,n\n2,new\n")
+        return result
+
+    monkeypatch.setattr(LoadRun, "_append", changing)
+    code, report, said = load("--input", str(folder), *ROWS)
+    assert (code, report["error"]) == (4, "INPUT_CHANGED")
+    assert f"file:{folder}/{name}" in said
     assert len(all_records(load.log)[0]) == 2
 
 

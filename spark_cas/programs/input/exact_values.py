@@ -116,6 +116,9 @@ class ReadOptions:
         )
 
 
+_SHORT_YEAR = re.compile("(?<!y)yy(?!y)|(?<!u)uu(?!u)")
+
+
 def require_exact_pattern(option: str, pattern: str) -> None:
     """Raise UsageError if Spark would drop or invent a part of a value with this pattern."""
     letters = _QUOTED.sub("", pattern)
@@ -125,6 +128,8 @@ def require_exact_pattern(option: str, pattern: str) -> None:
     problem = ""
     if not (_has("yu", required) and (_has("D", required) or (_has("ML", required) and _has("d", required)))):
         problem = "has no year, month and day outside of [...]. Add them, such as yyyy-MM-dd"
+    elif _SHORT_YEAR.search(letters):
+        problem = "has a year of two digits, to which Spark adds a century. Use yyyy, or the type STRING in --schema"
     elif option == "dateFormat" and _has(_TIME + _OFFSETS + _ZONE_NAMES, letters):
         problem = "has a time or a zone, which a DATE does not keep. Use the type TIMESTAMP in --schema"
     elif _NANOSECONDS in letters:

@@ -170,12 +170,13 @@ def text_pieces(part: Part, pieces: Iterable[bytes], name: str) -> Iterator[byte
 def _part_rows(
     part: Part, reader: PartReader, pieces: Iterator[bytes], count_rows: Callable[[bytes], int] | None
 ) -> Iterator[pa.RecordBatch]:
-    counted = returned = 0
+    counted = returned = size = 0
 
     def counting() -> Iterator[bytes]:
-        nonlocal counted
+        nonlocal counted, size
         for data in pieces:
             counted += count_rows(data) if count_rows else 0
+            size += len(data)
             yield data
 
     remaining = counting()
@@ -183,10 +184,25 @@ def _part_rows(
         yield with_positions(batch, part.index, part.start * _ROWS_PER_BYTE + returned)
         returned += batch.num_rows
     deque(remaining, maxlen=0)  # also count the lines that a defective reader leaves
+    _require_listed_size(part, size)
     if count_rows and returned != counted:
         raise part.error(
             f"the file has {counted} rows, and the reader returned {returned}",
             "This is a defect of spark_cas: report it, with the file if possible",
+        )
+
+
+def _require_listed_size(part: Part, size: int) -> None:
+    """Reject a whole, uncompressed file of which Spark read another number of bytes than were listed.
+
+    Spark removes the mark of UTF-8, and a line end is added to the last line if it has none.
+    """
+    is_whole = part.start == 0 and part.is_last and part.size and not part.path.lower().endswith(_COMPRESSED)
+    mark = len(codecs.BOM_UTF8)
+    if is_whole and size - part.size not in (0, 1, -mark, 1 - mark):
+        raise part.error(
+            f"Spark read {size} bytes of a file that was listed with {part.size}: it changed during the load",
+            "Run the load again when nothing writes to the input",
         )
 
 

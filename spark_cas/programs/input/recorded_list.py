@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from spark_cas.core.errors import FormatError, LogNotFoundError, StorageError
+from spark_cas.core.errors import FormatError, InputChangedError, LogNotFoundError, StorageError
 from spark_cas.core.guarantee import REQUIRED
-from spark_cas.core.input_list import InputFile, InputList, RecordedInput, first_difference
+from spark_cas.core.input_list import InputFile, InputList, RecordedInput, different_file, first_difference
 from spark_cas.core.plan import input_entry
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import require_same_input
@@ -84,6 +84,16 @@ def require_same_list(
         if result.list.digest == plan.input:
             return result
     return listed_input(request, write, start_session(), console)
+
+
+def require_unchanged(source: ListedInput, request: LoadRequest, spark: "SparkSession") -> None:
+    """Check that the files are still those that were listed before they were read. Raises InputChangedError."""
+    files = list_input(request.inputs, spark).files
+    if files != source.files:
+        raise InputChangedError(
+            f"the input changed during the load: {different_file(source.files, files)}. The appended rows stay in "
+            f"the log, and may be those of the old or of the new files. Compare both with verify_log.py."
+        )
 
 
 def record_list(write: "WriteRequest", job: str, current: InputList) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
-from spark_cas.programs.input.parts import FILE, POSITION
+from spark_cas.programs.input.parts import BAD, FILE, POSITION
 from tests.long import full
 from tests.programs.input.reading import message_of, rows_of, write_file
 
@@ -133,6 +133,14 @@ def test_document_beyond_the_limits_of_the_parser_is_rejected(rows, write, rejec
     assert "line 2" in rejected(data)
     files = [write("a.jsonl", data)]
     assert rows(files, paths=["$.id"], select=[json_path_column("$.id")], with_columns=False) == [("a",), ("b",)]
+
+
+def test_document_beyond_the_limits_is_a_bad_row(spark, write):
+    """Both passes reject it. Otherwise the second one would drop the fields that the first one did not see."""
+    deep = b'{"id":"b","x":{"c":1,"d":%s1%s}}\n' % (b"[" * 400, b"]" * 400)
+    files = [write("a.jsonl", b'{"id":"a","x":{"c":1}}\n' + deep)]
+    rows = json_rows(spark, files, None, {}, with_bad=True).select("id", BAD).collect()
+    assert [(row.id, row[BAD] is None) for row in rows] == [("a", True), (None, False)]
 
 
 def test_document_within_the_limits_keeps_its_fields(rows, write):

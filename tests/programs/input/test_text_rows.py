@@ -103,3 +103,14 @@ def test_reader_that_drops_a_line_is_detected(count, reader):
 
 def test_lines_of_spaces_are_no_documents():
     assert count_filled_lines(b"{}\n\n \t\r\n {}\r\n") == 2
+
+
+@pytest.mark.parametrize("now", [b"a\n", b"a\nb\nc\nd"], ids=["shorter", "longer"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "marked"])
+def test_file_that_changes_after_it_was_listed_is_rejected(spark, tmp_path, mark, now):
+    before = mark + b"a\nbbbbbbbb\nc\n"
+    file = write_file(tmp_path / "a.txt", before)
+    frame = text_rows(spark, [file], {})
+    assert frame.count() == 3
+    (tmp_path / "a.txt").write_bytes(mark + now)
+    assert "it changed during the load" in message_of(frame.collect)

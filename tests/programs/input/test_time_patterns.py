@@ -35,6 +35,8 @@ LONDON = {"timestampFormat": "d.M.yyyy H:mm[:ss.SSS][XXX]", "timeZone": "Europe/
         ("dateFormat", "yyyy-MM-dd HH:mm:ss"),
         ("dateFormat", "yyyy-MM-ddXXX"),
         ("dateFormat", "yyyy-MM"),
+        ("dateFormat", "dd.MM.yy"),
+        ("timestampFormat", "dd.MM.uu HH:mm"),
     ],
 )
 def test_pattern_that_loses_a_part_of_a_value_is_rejected(spark, option, pattern):
