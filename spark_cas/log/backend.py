@@ -262,7 +262,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
     def unexpired_ms(self) -> int:
         """Return the age below which a ledger entry cannot have expired, in milliseconds.
 
-        A log that does not report in about a second how long it keeps entries counts as one with Kafka's defaults.
+        A log that may not report how long it keeps entries counts as one with Kafka's defaults. Raises StorageError.
         """
         return unexpired_ms(None)
 

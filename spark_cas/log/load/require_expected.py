@@ -5,6 +5,7 @@ also cover partitions without rows, which no append checks, and report all misma
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError
 from spark_cas.core.expected_offsets import check_expected
@@ -219,8 +220,9 @@ def rows_in_ledger_text(log: Backend, plan: Plan, rows: int) -> str:
     again.
     """
     rows += plan.earlier_rows
-    if clock.now_ms() - plan.pinned_at_ms < log.unexpired_ms():
-        return rows_in_log_text(plan.display_name, rows)
+    with suppress(StorageError):
+        if clock.now_ms() - plan.pinned_at_ms < log.unexpired_ms():
+            return rows_in_log_text(plan.display_name, rows)
     return (
         f"{rows_in_log_text(plan.display_name, rows or None)} It began days ago, and the ledger of a topic expires, "
         f"so there may be more. Check first whether the new records are those of the job."

@@ -1,6 +1,5 @@
 """Effects of time and administrators: expired transactions, and deleted ledgers, records and topics."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -12,13 +11,14 @@ from spark_cas.core.errors import (
     ConflictError,
     LogNotSharedError,
     ProgressLostError,
+    StorageError,
     TrimmedError,
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.micro_batch import unexpired_ms
 from spark_cas.core.outcome import Appended
 from spark_cas.log import clock
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.topic.topic_settings import recent_ledger_kept_ms
 from spark_cas.log.load.planning import pin_plan
 from tests.contract.keying import run_keyed
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic
@@ -150,14 +150,23 @@ def test_rerun_after_half_of_the_retention_appends_no_row_twice(forgetful, appen
         assert len(before) == 3
 
 
-def test_retention_of_a_broker_that_does_not_answer_is_the_default(proxied, proxied_topic):
+def test_retention_of_the_ledger_is_requested_until_a_broker_answers(proxied, proxied_topic):
+    """With a guess that is too long, rows whose ledger entry has expired would be appended again."""
     with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
         log.layout()
-        dropped = proxied.proxy.add(Fault.DROP_RESPONSE, Api.DESCRIBE_CONFIGS, times=None)
-        began = time.monotonic()
-        assert log.unexpired_ms() == unexpired_ms(None)
-        assert time.monotonic() - began < 5
+        dropped = proxied.proxy.add(Fault.DROP_RESPONSE, Api.DESCRIBE_CONFIGS, times=2)
+        recent_ms = recent_ledger_kept_ms(log._clients)
+        assert recent_ms is not None
+        assert recent_ms == log.ledger_kept_ms()
         dropped.reached.wait(SECONDS)
+
+
+def test_retention_of_the_ledger_that_no_broker_answers_is_an_error(proxied, proxied_topic):
+    with KafkaLog(spec_of(proxied.bootstrap, proxied_topic, request_seconds=0.5)) as log:
+        log.layout()
+        proxied.proxy.add(Fault.DROP_RESPONSE, Api.DESCRIBE_CONFIGS, times=None)
+        with pytest.raises(StorageError, match="keep ledger entries"):
+            log.unexpired_ms()
 
 
 @pytest.mark.parametrize("topic", [2], indirect=True)

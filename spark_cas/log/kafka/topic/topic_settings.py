@@ -10,8 +10,9 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicCollection, TopicPartitionInfo
 from confluent_kafka.admin import ConfigResource, ResourceType, TopicDescription
 
-from spark_cas.core.errors import LogNotSharedError
+from spark_cas.core.errors import LogNotSharedError, StorageError
 from spark_cas.log import timing
+from spark_cas.log.deadline import Wait
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.client_errors import NOT_PERMITTED, on_topic
 from spark_cas.log.kafka.client.kept_clients import ClientSet
@@ -198,15 +199,24 @@ def ledger_kept_ms(admin: Admin) -> int | None:
 
 
 def recent_ledger_kept_ms(clients: ClientSet) -> int | None:
-    """Return the same in about a second, from the brokers that answer in this time. It may be a minute old.
+    """Return the same from the brokers that answer in about a second. It may be a minute old.
 
-    None also if no broker answers. No error is raised, because a claim needs the answer only if the ledger may have
-    expired.
+    If none answers, retry. Raises StorageError after the deadline, because a wrong answer could hide expired entries.
     """
-    return clients.cached("ledger", lambda: _read_once(clients.admin))
+    return clients.cached("ledger", lambda: _read_soon(clients.admin))
 
 
-def _read_once(admin: Admin) -> int | None:
+def _read_soon(admin: Admin) -> int | None:
+    doing = "reading how long the brokers keep ledger entries"
+    retries = Wait(admin.patience_seconds, doing)
+    while not (known := _read_once(admin)):
+        if not retries.again("no broker answered"):
+            raise StorageError(f"{doing}: no broker answered for {retries.waited:.0f} s. Nothing was appended.")
+    return _shortest_ms(known)
+
+
+def _read_once(admin: Admin) -> list[str | None]:
+    """Return the settings of the brokers that answer, each None if this principal has no permission to read it."""
     seconds = 2 * timing.current().best_effort
     known: list[str | None] = []
     with suppress(KafkaException, TimeoutError):
@@ -215,9 +225,13 @@ def _read_once(admin: Admin) -> int | None:
         requested = [admin.client.describe_configs([each], request_timeout=seconds)[each] for each in resources]
         wait(requested, seconds)
         for each in requested:
-            with suppress(KafkaException, TimeoutError):
+            try:
                 known.append(each.result(0)[_LEDGER_RETENTION].value)
-    return _shortest_ms(known)
+            except KafkaException as error:
+                known += [None] if error.args[0].code() in NOT_PERMITTED else []
+            except TimeoutError:
+                pass
+    return known
 
 
 def _shortest_ms(minutes: Iterable[str | None]) -> int | None:
