@@ -94,6 +94,7 @@ def test_trim_by_age_deletes_older_records_of_each_partition(tmp_path, monkeypat
         ("--partition", "0"),
         ("--partition", "0", "--before", "1", "--older-than", "1d"),
         ("--older-than", "soon"),
+        ("--older-than", "90"),
         ("--older-than", "1d", "--partition", "2"),
     ],
 )

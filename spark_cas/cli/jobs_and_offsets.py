@@ -205,14 +205,16 @@ def trim(arguments: argparse.Namespace) -> None:
         raise UsageError("give either --partition and --before, or --older-than. Nothing was deleted.")
     since_ms = 0 if before is not None else clock.now_ms() - duration_of(arguments.older_than, "--older-than")
     with opened(arguments) as log:
-        for each in range(log.layout().partitions) if partition is None else [partition]:
-            try:
-                end_offset = _end_of_older(log, each, since_ms) if before is None else before
+        try:
+            partitions = range(log.layout().partitions) if partition is None else [partition]
+            # Read all ends before the first deletion, because a read may fail.
+            ends = {each: _end_of_older(log, each, since_ms) if before is None else before for each in partitions}
+            for each, end_offset in ends.items():
                 start_offset = log.bounds(each).start_offset
                 bounds = log.trim(each, end_offset, dry_run=arguments.dry_run)
-            except ValueError as error:
-                raise UsageError(str(error)) from None
-            _show_trim(each, OffsetRange(start_offset, max(start_offset, end_offset)), bounds, arguments)
+                _show_trim(each, OffsetRange(start_offset, max(start_offset, end_offset)), bounds, arguments)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
 
 def _end_of_older(log: Backend, partition: int, since_ms: int) -> int:

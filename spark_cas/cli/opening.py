@@ -57,6 +57,9 @@ def _since(arguments: argparse.Namespace) -> dict[str, str]:
 
 def duration_of(text: str, argument: str) -> int:
     """Parse a duration such as ``90d`` to milliseconds. Raises UsageError, which names the argument."""
+    if text.strip().isdigit():
+        # An option takes it as milliseconds, which is too short to be meant here.
+        raise UsageError(f"{argument}: expected a duration with a unit, such as 12h or 90d")
     try:
         return duration_ms(text)
     except ValueError as error:

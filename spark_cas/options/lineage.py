@@ -10,16 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from spark_cas.core import __version__
 from spark_cas.core.input_list import InputFile
 from spark_cas.log import timing
 from spark_cas.log.deadline import call_within
-
-if TYPE_CHECKING:
-    pass
 
 _LOG = logging.getLogger("spark_cas")
 _MOST_FILES = 1000

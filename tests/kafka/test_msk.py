@@ -65,12 +65,15 @@ def log_in_with_a_profile(aws, folder):
 
 
 class _Sts(BaseHTTPRequestHandler):
-    """A double of AWS's STS: it lends the user's key to the one who may assume the role."""
+    """A double of AWS's STS in one region: it returns the key of `AWS_USER` to another user, for the role."""
 
     def do_POST(self) -> None:
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         requested = [form.get(name) for name in ("Action", "RoleArn", "RoleSessionName")]
-        is_valid = requested == [["AssumeRole"], [ROLE], ["nightly"]] and "AKIDOTHER" in self.headers["Authorization"]
+        signed = (
+            f"AKIDOTHER/{datetime.now(UTC):%Y%m%d}/{AWS_USER['AWS_REGION']}/sts/" in self.headers["Authorization"]
+        )
+        is_valid = signed and requested == [["AssumeRole"], [ROLE], ["nightly"]]
         key, secret = AWS_USER["AWS_ACCESS_KEY_ID"], AWS_USER["AWS_SECRET_ACCESS_KEY"]
         body = (
             f"<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>{key}</AccessKeyId>"

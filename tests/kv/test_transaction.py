@@ -179,7 +179,7 @@ def test_transaction_is_rejected_if_a_shard_changed_after_its_check(tmp_path, mo
     memory.create(SHARDS)
 
     def late(*args, **named):
-        monkeypatch.undo()
+        monkeypatch.setattr("key_value_store.transaction.append_whole", append_whole)
         records = table_of([(changed, b"new")])
         assert isinstance(
             JobWriter(memory, plan_of(memory, "other"), partition_of_key(changed, SHARDS)).append(records), Appended

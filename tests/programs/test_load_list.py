@@ -40,19 +40,38 @@ def test_same_job_with_another_file_is_rejected_by_the_name_of_the_file(load, fo
     assert len(all_records(load.log)[0]) == 2
 
 
-@pytest.mark.parametrize("name", ["b.csv", "c.csv"], ids=["rewritten", "new"])
-def test_file_that_changes_after_it_was_read_fails_the_load(load, folder, monkeypatch, name):
+def rewrite(folder):
+    (folder / "b.csv").write_text("id,n\n2,new\n")
+
+
+def remove_one(folder):
+    (folder / "b.csv").unlink()
+
+
+def remove_all(folder):
+    (folder / "a.csv").unlink()
+    (folder / "b.csv").unlink()
+
+
+def add_one(folder):
+    (folder / "c.csv").write_text("id,n\n2,new\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"), [(rewrite, 4), (add_one, 0), *((each, 4) for each in (remove_one, remove_all))]
+)
+def test_file_that_changes_after_it_was_read_fails_the_load(load, folder, monkeypatch, change, expected):
     append = LoadRun._append
 
     def changing(run, *arguments, **named):
         result = append(run, *arguments, **named)
-        (folder / name).write_text("id,n\n2,new\n")
+        change(folder)
         return result
 
     monkeypatch.setattr(LoadRun, "_append", changing)
     code, report, said = load("--input", str(folder), *ROWS)
-    assert (code, report["error"]) == (4, "INPUT_CHANGED")
-    assert f"file:{folder}/{name}" in said
+    assert (code, report["error"]) == (expected, "INPUT_CHANGED" if expected else None)
+    assert ("verify_log.py" in said) == (expected == 4)
     assert len(all_records(load.log)[0]) == 2
 
 

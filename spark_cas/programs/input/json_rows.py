@@ -343,7 +343,7 @@ class _JsonReader:
                 raise self._part.error(problem, fix, line=lines[record]) from None
             bad[record] = problem
 
-        is_limited = self._format.with_columns and self._format.is_inferred
+        is_limited = self._format.with_columns and (self._format.is_inferred or self._columns_of is None)
         objects: dict[int, dict[str, Json]] = {}
         for record, value in enumerate(values):
             if isinstance(value, ValueError):

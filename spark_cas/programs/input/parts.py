@@ -195,13 +195,14 @@ def _part_rows(
 def _require_listed_size(part: Part, size: int) -> None:
     """Reject a whole, uncompressed file of which Spark read another number of bytes than were listed.
 
-    Spark removes the mark of UTF-8, and a line end is added to the last line if it has none.
+    Spark removes the byte order mark of UTF-8, and `read_lines` adds a line end to a last line that has none.
     """
     is_whole = part.start == 0 and part.is_last and part.size and not part.path.lower().endswith(_COMPRESSED)
     mark = len(codecs.BOM_UTF8)
     if is_whole and size - part.size not in (0, 1, -mark, 1 - mark):
         raise part.error(
-            f"Spark read {size} bytes of a file that was listed with {part.size}: it changed during the load",
+            f"Spark read {size} bytes of a file that was listed with {part.size}: it changed during the load, or its "
+            f"name does not show how it is compressed",
             "Run the load again when nothing writes to the input",
         )
 

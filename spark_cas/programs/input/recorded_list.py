@@ -87,12 +87,20 @@ def require_same_list(
 
 
 def require_unchanged(source: ListedInput, request: LoadRequest, spark: "SparkSession") -> None:
-    """Check that the files are still those that were listed before they were read. Raises InputChangedError."""
-    files = list_input(request.inputs, spark).files
-    if files != source.files:
+    """Check that the files are still as they were listed before Spark read them. Raises InputChangedError.
+
+    New files do not matter: the load has not read them, and may have written them.
+    """
+    read = {each.path for each in source.files}
+    try:
+        files = tuple(each for each in list_input(request.inputs, spark).files if each.path in read)
+        difference = "" if files == source.files else different_file(source.files, files)
+    except UsageError as error:
+        difference = str(error)
+    if difference:
         raise InputChangedError(
-            f"the input changed during the load: {different_file(source.files, files)}. The appended rows stay in "
-            f"the log, and may be those of the old or of the new files. Compare both with verify_log.py."
+            f"the input changed during the load: {difference}. The rows of the job in the log stay, and may be those "
+            f"of the old or of the new files. Compare the log and the input with verify_log.py."
         )
 
 

@@ -105,7 +105,7 @@ def test_lines_of_spaces_are_no_documents():
     assert count_filled_lines(b"{}\n\n \t\r\n {}\r\n") == 2
 
 
-@pytest.mark.parametrize("now", [b"a\n", b"a\nb\nc\nd"], ids=["shorter", "longer"])
+@pytest.mark.parametrize("now", [b"a\n", b"a\nbbbbbbbb\nc\nd\n"], ids=["shorter", "longer"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "marked"])
 def test_file_that_changes_after_it_was_listed_is_rejected(spark, tmp_path, mark, now):
     before = mark + b"a\nbbbbbbbb\nc\n"

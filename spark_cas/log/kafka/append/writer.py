@@ -207,8 +207,8 @@ class PartitionWriter:
 
         Directly after the instance's claim or last append, this sends no request. Records that land exactly at the
         known end prove that no other record was appended in between. If they do not, the next attempt requests the
-        bounds. In a compacted topic, this always requests them: if compaction has removed other records since then,
-        the gap would look like one of aborted records.
+        bounds. In a topic that is or may be compacted, this always requests them: if compaction has removed other
+        records since then, the gap would look like one of aborted records.
         """
         claim, chunk = attempt.claim, attempt.chunk
         left, self._fence.left = self._fence.left, None
