@@ -15,7 +15,7 @@ from spark_cas.core.errors import (
     TrimmedError,
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.outcome import Appended
+from spark_cas.core.outcome import Appended, ProgressLost
 from spark_cas.log import clock
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.topic.topic_settings import recent_ledger_kept_ms
@@ -148,6 +148,16 @@ def test_rerun_after_half_of_the_retention_appends_no_row_twice(forgetful, appen
                 append(log, run)
         assert values_in(log, 0) == before
         assert len(before) == 3
+
+
+def test_retried_task_of_the_first_run_detects_an_expired_ledger(broker, topic, monkeypatch):
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+        plan = pin_plan(log, JOB, ExpectedOffsets("none"))
+        JobWriter(log, plan).must_append("a")
+        forget(log.spec)
+        monkeypatch.setattr(clock, "now_ms", lambda: plan.pinned_at_ms + 4 * 86_400_000)
+        assert log.claim(0, plan) == ProgressLost(JOB)
+        assert values_in(log, 0) == ["a"]
 
 
 def test_retention_of_the_ledger_is_requested_until_a_broker_answers(proxied, proxied_topic):

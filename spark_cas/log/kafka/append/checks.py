@@ -1,10 +1,13 @@
 """Check a job in a partition: its ledger entry, its claim, and the expected offsets of its rows."""
 
+from dataclasses import replace
+
 from confluent_kafka import TopicPartition
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.expected_offsets import check_expected
+from spark_cas.core.micro_batch import unexpired_ms
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Fenced, LayoutChanged, Refusal, is_lost
 from spark_cas.core.plan import Plan, Progress, is_complete, progress_expired, resume_offset
@@ -16,7 +19,7 @@ from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.offsets.reading import OvertakenError, first_record
 from spark_cas.log.kafka.registry.group_metadata import Ledger
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
-from spark_cas.log.kafka.topic.topic_settings import require_planned, topic_settings
+from spark_cas.log.kafka.topic.topic_settings import recent_ledger_kept_ms, require_planned, topic_settings
 
 
 class Checks:
@@ -90,13 +93,26 @@ class Checks:
         New records may belong to another attempt, whose entry appears when its transaction commits, or they may be
         aborted.
         """
-        if not progress_expired(self.plan, self.at.partition, progress, end_offset):
+        rejoined = replace(self.plan, rejoined=True)
+        if not progress_expired(rejoined, self.at.partition, progress, end_offset):
+            return progress, False
+        if not (self.plan.rejoined or self._is_old()):
             return progress, False
         planned = self.plan.end_offsets[self.at.partition]
         refusal = self.check_offset(None, planned, self.barrier(planned))
         # Read the entry last: a writer that committed before one of the checks has an entry by now.
         progress = self.progress()
         return progress, refusal is not None and progress is None
+
+    def _is_old(self) -> bool:
+        """Return whether ledger entries of the first run of a load may have expired, as after a suspended machine.
+
+        A batch of a stream checks this itself, by its own time.
+        """
+        plan = self.plan
+        if plan.stream or not plan.pinned_at_ms:
+            return False
+        return clock.now_ms() - plan.pinned_at_ms >= unexpired_ms(recent_ledger_kept_ms(self.clients))
 
     def precheck(self, progress: Progress | None, expected: int | None) -> Refusal | None:
         """Return a refusal that needs neither a fence nor a wait for an open transaction.
