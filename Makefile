@@ -232,7 +232,7 @@ ON_VERSION := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExcep
 smoke: $(STAMP) needs-java kafka-jars ## run the tests of each part of the connector on one version of pyspark
 	$(BIN)/python -m pytest $(ON_VERSION) $(addprefix tests/,$(PARTS))
 
-whole: $(STAMP) needs-java kafka-jars ## run all tests that depend on the version of pyspark
+whole: $(STAMP) needs-java needs-javac kafka-jars ## run all tests that depend on the version of pyspark
 	$(BIN)/python -m pytest $(ON_VERSION) $(CHOSEN) tests/spark tests/faults $(addprefix tests/,$(LOADS))
 
 test-one-by-one: ready ## run the tests on brokers with the producer that is used if librdkafka is not found

@@ -95,7 +95,7 @@ def authenticating(conf, tmp_path_factory):
 
 
 @pytest.fixture
-def aws(monkeypatch, tmp_path):
+def msk_user(monkeypatch, tmp_path):
     """The environment of a user of Amazon MSK, without a token of an earlier test."""
     monkeypatch.setattr(tokens, "_OWN", {})
     for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN"):

@@ -19,7 +19,7 @@ from tests.support.programs import run_cli
 from tests.support.token_provider import LIFETIME_SECONDS
 from tests.support.writing import values_in
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.usefixtures("provided_tokens", "aws")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.usefixtures("provided_tokens", "msk_user")]
 
 PROVIDER = "token provider"
 SOON = {"request.timeout.ms": "3000", "delivery.timeout.ms": "5000"}

@@ -23,7 +23,7 @@ from tests.kafka.clients import create_topic
 from tests.long import full
 from tests.support.writing import table_of, values_in
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.usefixtures("aws")]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.usefixtures("msk_user")]
 
 AT_ONCE = 60
 """In seconds: half of the time that the log retries other errors. One request takes up to 10 s."""
@@ -49,15 +49,15 @@ def log_in_with_variables(_aws, _folder):
     return ""
 
 
-def log_in_with_a_session(aws, _folder):
-    aws.setenv("AWS_SESSION_TOKEN", "canary-session/+==")
+def log_in_with_a_session(msk_user, _folder):
+    msk_user.setenv("AWS_SESSION_TOKEN", "canary-session/+==")
     return ""
 
 
-def log_in_with_a_profile(aws, folder):
+def log_in_with_a_profile(msk_user, folder):
     """Write the profile, and return the option of the login module."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
-        aws.delenv(name)
+        msk_user.delenv(name)
     lines = [f"{name.lower()} = {value}" for name, value in AWS_USER.items() if name != "AWS_REGION"]
     text = "\n".join(["[profile loader]", f"region = {AWS_USER['AWS_REGION']}", *lines])
     (folder / "AWS_CONFIG_FILE").write_text(text)
@@ -102,11 +102,11 @@ def sts():
         thread.join()
 
 
-def test_a_role_that_the_user_assumes_appends(authenticating, aws, sts):
+def test_a_role_that_the_user_assumes_appends(authenticating, msk_user, sts):
     topic = create_topic(authenticating.open)
-    aws.setenv("AWS_ACCESS_KEY_ID", "AKIDOTHER")
-    aws.setenv("AWS_SECRET_ACCESS_KEY", "canary-other")
-    aws.setenv("AWS_ENDPOINT_URL_STS", sts)
+    msk_user.setenv("AWS_ACCESS_KEY_ID", "AKIDOTHER")
+    msk_user.setenv("AWS_SECRET_ACCESS_KEY", "canary-other")
+    msk_user.setenv("AWS_ENDPOINT_URL_STS", sts)
     settings = settings_of(authenticating, f'awsRoleArn="{ROLE}" awsRoleSessionName="nightly"')
     with open_log(f"kafka://{authenticating.servers[MSK]}/{topic}", settings) as log:
         append(log, "one")
@@ -114,9 +114,9 @@ def test_a_role_that_the_user_assumes_appends(authenticating, aws, sts):
 
 
 @pytest.mark.parametrize("log_in", [log_in_with_variables, *full(log_in_with_a_session, log_in_with_a_profile)])
-def test_records_are_appended_and_read(authenticating, aws, tmp_path, log_in):
+def test_records_are_appended_and_read(authenticating, msk_user, tmp_path, log_in):
     topic = create_topic(authenticating.open)
-    settings = settings_of(authenticating, log_in(aws, tmp_path))
+    settings = settings_of(authenticating, log_in(msk_user, tmp_path))
     with open_log(f"kafka://{authenticating.servers[MSK]}/{topic}", settings) as log:
         append(log, "one")
         append(log, "two")
@@ -124,23 +124,23 @@ def test_records_are_appended_and_read(authenticating, aws, tmp_path, log_in):
     assert values_without_token(authenticating, topic) == ["one", "two"]
 
 
-def send_a_wrong_secret(aws):
-    aws.setenv("AWS_SECRET_ACCESS_KEY", "canary-wrong")
+def send_a_wrong_secret(msk_user):
+    msk_user.setenv("AWS_SECRET_ACCESS_KEY", "canary-wrong")
 
 
-def send_another_key(aws):
-    aws.setenv("AWS_ACCESS_KEY_ID", "AKIDOTHER")
+def send_another_key(msk_user):
+    msk_user.setenv("AWS_ACCESS_KEY_ID", "AKIDOTHER")
 
 
-def send_another_region(aws):
-    aws.setenv("AWS_REGION", "eu-west-2")
+def send_another_region(msk_user):
+    msk_user.setenv("AWS_REGION", "eu-west-2")
 
 
-def send_another_action(aws):
-    aws.setattr(MSKAuthTokenProvider, "ACTION_NAME", "kafka-cluster:ReadData")
+def send_another_action(msk_user):
+    msk_user.setattr(MSKAuthTokenProvider, "ACTION_NAME", "kafka-cluster:ReadData")
 
 
-def send_a_token_of_yesterday(aws):
+def send_a_token_of_yesterday(msk_user):
     yesterday = datetime.now(UTC) - timedelta(days=1)
     original = msk.token
 
@@ -150,17 +150,17 @@ def send_a_token_of_yesterday(aws):
             text, expiry = original(**arguments)
         return text, expiry + 86_400
 
-    aws.setattr(msk, "token", token)
+    msk_user.setattr(msk, "token", token)
 
 
-def send_the_beginning_of_a_token(aws):
+def send_the_beginning_of_a_token(msk_user):
     original = msk.token
 
     def token(**arguments):
         text, expiry = original(**arguments)
         return text[: len(text) // 2], expiry
 
-    aws.setattr(msk, "token", token)
+    msk_user.setattr(msk, "token", token)
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def send_the_beginning_of_a_token(aws):
         ),
     ],
 )
-def test_other_token_is_an_error_at_once(authenticating, aws, send):
+def test_other_token_is_an_error_at_once(authenticating, msk_user, send):
     topic = create_topic(authenticating.open)
-    send(aws)
+    send(msk_user)
     began = time.monotonic()
     with (
         pytest.raises(StorageError, match="refused the credentials") as refused,

@@ -1,6 +1,8 @@
 """Tokens of Amazon MSK and of functions: the settings that select them, and their use by clients without a broker."""
 
 import base64
+import os
+import subprocess
 import sys
 import time
 import traceback
@@ -15,6 +17,7 @@ from spark_cas.log.kafka.client.configuration import settings_of
 from spark_cas.log.kafka.settings.address import kafka_spec, parse_kafka_url
 from spark_cas.log.kafka.settings.client_settings import Client, log_ignored
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
+from tests.kafka.collected_client import MADE
 from tests.support import token_provider
 from tests.support.token_provider import LIFETIME_SECONDS
 
@@ -207,3 +210,11 @@ def test_error_does_not_keep_the_exception_of_the_function():
         with pytest.raises(OptionError) as error:
             tokens.tokens_of(f"{token_provider.__name__}:{function}")
         assert error.value.__context__ is None
+
+
+@pytest.mark.parametrize("client", MADE)
+def test_client_that_is_collected_in_its_own_thread_does_not_abort_the_process(client):
+    command = [sys.executable, "-W", "ignore", "-m", "tests.kafka.collected_client", client]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "alive\n"), ended.stderr

@@ -39,7 +39,7 @@ def assert_hidden(text: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("aws")
+@pytest.mark.usefixtures("msk_user")
 @pytest.mark.parametrize("way", WAYS)
 def test_bulk_load_leaves_no_secret_in_the_event_log(authenticating, way, tmp_path):
     """With references to the secrets, as documented. The event log contains the command with its options."""

@@ -13,7 +13,7 @@ import ctypes
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from itertools import repeat
 from threading import Lock
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import fill_timestamps
+from spark_cas.log.finalizing import finalizers
 from spark_cas.log.kafka.accelerators import librdkafka as c
 from spark_cas.log.kafka.accelerators.record_arrays import arguments_of, messages_of
 
@@ -114,7 +115,9 @@ class ArrayProducer:
         # librdkafka's threads may outlive Python's objects when the process exits, and must not read freed memory.
         kept = (self._lent, refresh)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-        end = weakref.finalize(self, _destroy, lib, self._client, self._queue, self._topic, kept)
+        destroy = partial(_destroy, lib, self._client, self._queue, self._topic, kept)
+        # With tokens, a thread of the library may collect this object, and must not destroy its own client.
+        end = weakref.finalize(self, *((destroy,) if refresh is None else (finalizers().put, destroy)))
         end.atexit = False
         self._lifetime = Lifetime(end)
         self._reports: Reports

@@ -24,6 +24,7 @@ from spark_cas.log.kafka.client.client_errors import (
     reason_of,
     why_unreachable,
 )
+from spark_cas.log.kafka.client.tokens import TokenClient
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
@@ -128,6 +129,10 @@ class Troubles:
                 return
 
 
+class _Client(TokenClient, AdminClient):
+    """confluent-kafka's admin client."""
+
+
 class Admin:
     """A client for requests. A new one replaces it when it has no broker left to connect to.
 
@@ -158,7 +163,7 @@ class Admin:
         # A separate object, because the client keeps its callbacks and would keep this object alive.
         self._troubles = Troubles()
         heard: dict[str, Any] = {"error_cb": self._troubles.take, "logger": self._troubles, "log_level": _LOG_LEVEL}
-        self.client = AdminClient({**self._settings, **heard})
+        self.client = _Client({**self._settings, **heard})
         """The current client."""
         self._leaders.clear()
 

@@ -8,9 +8,12 @@ import os
 import re
 import threading
 import time
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qsl
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.finalizing import finalizers
 from spark_cas.log.secret_references import call_function
 
 _LOG = logging.getLogger("spark_cas")
@@ -71,6 +74,22 @@ class Tokens:
         """Raise OptionError if the function failed, and the earlier token has expired or the brokers refused it."""
         if self._failure is not None and (refused or self._expiry <= time.time()):
             raise self._failure.with_traceback(None)
+
+
+class TokenClient:
+    """A base of confluent-kafka's clients that another thread destroys if Python collects the client.
+
+    Python may collect a client in the client's own thread, when it requests a token. If that thread destroyed the
+    client, librdkafka (2.16) would abort the process.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._finalizers = finalizers() if "oauth_cb" in settings else None
+        super().__init__(settings)  # type: ignore[call-arg] # that of the client
+
+    def __del__(self) -> None:
+        if self._finalizers is not None:
+            self._finalizers.put([self].clear)
 
 
 _OWN: dict[tuple[int, str, str], Tokens] = {}
