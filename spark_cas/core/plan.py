@@ -258,13 +258,14 @@ def progress_lost(plan: Plan, partition: int, progress: Progress | None, start_o
 
 
 def progress_expired(plan: Plan, partition: int, progress: Progress | None, end_offset: int) -> bool:
-    """Return whether the ledger entry of a job may have expired, for ledgers that expire entries.
+    """Return whether records may be those of a job whose ledger entry has expired, for ledgers that expire entries.
 
     An expected offset reveals this by itself: existing rows of the job cause a Conflict. Without one, rows of the job
-    cannot be distinguished from other rows. So any record appended since the plan may be one of them.
+    cannot be distinguished from other rows. So any record appended since the plan may be one of them, if an earlier
+    attempt may have appended under the plan.
     """
     unchecked = resume_offset(plan, partition, progress) is None
-    return plan.rejoined and unchecked and progress is None and end_offset > plan.end_offsets[partition]
+    return unchecked and progress is None and end_offset > plan.end_offsets[partition]
 
 
 def trimmed_unseen(known_end: int, expected: int | None, start_offset: int) -> bool:

@@ -36,9 +36,10 @@ class ForgetfulLog(MemoryLog):
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         self._forget()
         claim = super().claim(partition, plan)
-        if isinstance(claim, Claim) and progress_expired(plan, partition, claim.progress, claim.end_offset):
-            return ProgressLost(plan.job)
-        return claim
+        if not isinstance(claim, Claim) or not plan.rejoined:
+            return claim
+        is_lost = progress_expired(plan, partition, claim.progress, claim.end_offset)
+        return ProgressLost(plan.job) if is_lost else claim
 
     def _forget(self) -> None:
         oldest_ms = time.time_ns() // 1_000_000 - KEPT_DAYS * DAY_MS

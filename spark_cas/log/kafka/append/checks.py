@@ -1,7 +1,5 @@
 """Check a job in a partition: its ledger entry, its claim, and the expected offsets of its rows."""
 
-from dataclasses import replace
-
 from confluent_kafka import TopicPartition
 
 from spark_cas.core.chunks import Chunk
@@ -93,10 +91,8 @@ class Checks:
         New records may belong to another attempt, whose entry appears when its transaction commits, or they may be
         aborted.
         """
-        rejoined = replace(self.plan, rejoined=True)
-        if not progress_expired(rejoined, self.at.partition, progress, end_offset):
-            return progress, False
-        if not (self.plan.rejoined or self._is_old()):
+        suspect = progress_expired(self.plan, self.at.partition, progress, end_offset)
+        if not suspect or not self._may_have_expired():
             return progress, False
         planned = self.plan.end_offsets[self.at.partition]
         refusal = self.check_offset(None, planned, self.barrier(planned))
@@ -104,13 +100,16 @@ class Checks:
         progress = self.progress()
         return progress, refusal is not None and progress is None
 
-    def _is_old(self) -> bool:
-        """Return whether ledger entries of the first run of a load may have expired, as after a suspended machine.
+    def _may_have_expired(self) -> bool:
+        """Return whether a ledger entry under this plan may exist and have expired.
 
-        A batch of a stream checks this itself, by its own time.
+        In the first run, this needs a suspended machine. A batch of a stream checks it itself, by its own time. In a
+        rerun of a job that compares by partition, every new record counts as evidence.
         """
         plan = self.plan
-        if plan.stream or not plan.pinned_at_ms:
+        if plan.rejoined and not plan.by_key:
+            return True
+        if not plan.rejoined and (plan.stream or not plan.pinned_by):
             return False
         return clock.now_ms() - plan.pinned_at_ms >= unexpired_ms(recent_ledger_kept_ms(self.clients))
 

@@ -8,11 +8,10 @@ from confluent_kafka import KafkaException
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, StorageError, UndecidedError
-from spark_cas.core.micro_batch import unexpired_ms
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated, Unknown
 from spark_cas.core.plan import Progress, progress_lost, resume_offset
-from spark_cas.log import clock, timing
+from spark_cas.log import timing
 from spark_cas.log.deadline import Wait, fresh_deadline, within
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, fenced_since, same_rows
 from spark_cas.log.kafka.append.chunk_transaction import INTERLEAVED, OPEN_FOR_TOO_LONG, Again, Attempt
@@ -30,7 +29,7 @@ from spark_cas.log.kafka.client.client_errors import (
 )
 from spark_cas.log.kafka.client.sending import refuse_unsendable
 from spark_cas.log.kafka.offsets import end_offsets
-from spark_cas.log.kafka.topic.topic_settings import recent_ledger_kept_ms, recent_settings, require_planned
+from spark_cas.log.kafka.topic.topic_settings import recent_settings, require_planned
 
 _TRIES = 6
 """An append fails after this many attempts in which other writers interleaved and then aborted."""
@@ -86,12 +85,7 @@ class PartitionWriter:
                 self._fence.left = bounds = checks.barrier()
         expected = resume_offset(plan, partition, progress)
         # Trimming removes records, not ledger entries. Without a check, only expiry can have removed the job's entry.
-        is_young = False
-        if plan.by_key and plan.rejoined and progress is None:
-            is_young = clock.now_ms() - plan.pinned_at_ms < unexpired_ms(recent_ledger_kept_ms(checks.clients))
-        if is_young:
-            lost = False  # The entry cannot have expired yet, and others may write at any time.
-        elif expected is None:
+        if expected is None:
             progress, lost = checks.forgotten(progress, bounds.end_offset)
         else:
             lost = progress_lost(plan, partition, progress, bounds.start_offset)
