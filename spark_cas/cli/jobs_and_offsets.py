@@ -207,22 +207,23 @@ def trim(arguments: argparse.Namespace) -> None:
     with opened(arguments) as log:
         try:
             partitions = range(log.layout().partitions) if partition is None else [partition]
-            # Read all ends before the first deletion, because a read may fail.
-            ends = {each: _end_of_older(log, each, since_ms) if before is None else before for each in partitions}
-            for each, end_offset in ends.items():
-                start_offset = log.bounds(each).start_offset
-                bounds = log.trim(each, end_offset, dry_run=arguments.dry_run)
-                _show_trim(each, OffsetRange(start_offset, max(start_offset, end_offset)), bounds, arguments)
+            # Read all ranges before the first deletion, because a read may fail.
+            ranges = {each: _range_to_trim(log, each, before, since_ms) for each in partitions}
+            for each, requested in ranges.items():
+                bounds = log.trim(each, requested.end_offset, dry_run=arguments.dry_run)
+                _show_trim(each, requested, bounds, arguments)
         except ValueError as error:
             raise UsageError(str(error)) from None
 
 
-def _end_of_older(log: Backend, partition: int, since_ms: int) -> int:
-    """Return the offset below which no record has a timestamp of at least this time."""
+def _range_to_trim(log: Backend, partition: int, before: int | None, since_ms: int) -> OffsetRange:
+    """Return the offsets below ``before``, by default those before the first record of this time or later."""
     # Read the end first: records that are appended later may be as new.
-    end_offset = log.bounds(partition).end_offset
-    first = log.offset_since(partition, max(0, since_ms))
-    return end_offset if first is None else min(first, end_offset)
+    bounds = log.bounds(partition)
+    if before is None:
+        first = log.offset_since(partition, max(0, since_ms))
+        before = bounds.end_offset if first is None else min(first, bounds.end_offset)
+    return OffsetRange(bounds.start_offset, max(bounds.start_offset, before))
 
 
 def _show_trim(partition: int, requested: OffsetRange, bounds: Bounds, arguments: argparse.Namespace) -> None:
