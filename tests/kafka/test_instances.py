@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
+from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced, LayoutChanged
 from spark_cas.log.kafka import KafkaLog
@@ -21,6 +21,7 @@ from spark_cas.log.kafka.append import chunk_transaction, fence
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
+from spark_cas.log.kafka.client.clients import fence as take_over_ids
 from spark_cas.log.kafka.registry import layouts
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import require_planned
@@ -413,3 +414,17 @@ def test_ledger_entry_that_arrives_during_a_read_is_used(broker, topic, monkeypa
     assert progress is not None
     assert progress.rows == 1
     assert not lost
+
+
+def test_takeover_of_many_ids_ends_at_the_first_permanent_error(broker, topic, monkeypatch):
+    requested = []
+
+    def denied(instance, _timeout_seconds):
+        requested.append(instance)
+        time.sleep(0.1)
+        raise KafkaException(KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(TransactionalProducer, "init", denied)
+    with pytest.raises(StorageError):
+        take_over_ids(KafkaSpec(broker.bootstrap, topic), [f"id-{number}" for number in range(100)])
+    assert len(requested) < 50

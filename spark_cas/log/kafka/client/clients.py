@@ -1,6 +1,7 @@
 """Clients of one process: created on first use, never pickled, never used across a fork."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -407,9 +408,4 @@ def fence(spec: KafkaSpec, ids: Iterable[str]) -> None:
             producer.close()
 
     with ThreadPoolExecutor(_FENCED_AT_ONCE) as threads:
-        try:
-            for used in [threads.submit(take_over, each) for each in ids]:
-                used.result()
-        except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
-            raise
+        deque(threads.map(take_over, ids), maxlen=0)  # after an error, this cancels the others
