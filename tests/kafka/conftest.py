@@ -1,4 +1,3 @@
-
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 

@@ -211,7 +211,10 @@ def _read_soon(admin: Admin) -> int | None:
     retries = Wait(admin.patience_seconds, doing)
     while not (known := _read_once(admin)):
         if not retries.again("no broker answered"):
-            raise StorageError(f"{doing}: no broker answered for {retries.waited:.0f} s. Nothing was appended.")
+            raise StorageError(
+                f"{doing}: no broker answered for {retries.waited:.0f} s. Check that the brokers are well, then run "
+                f"the same job again."
+            )
     return _shortest_ms(known)
 
 
