@@ -2,13 +2,13 @@
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.kafka.client import admin as admin_module
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.client_errors import NO_LEADER
 from spark_cas.log.kafka.client.clients import admin_client
+from spark_cas.log.kafka.client.own_threads import SafeAdminClient
 from spark_cas.log.kafka.offsets import end_offsets
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.kafka.clients import SECONDS, admin_of, append, create_topic
@@ -22,7 +22,7 @@ def asked(monkeypatch):
     """The requests to the brokers, in order."""
     made = []
 
-    class Noted(AdminClient):
+    class Noted(SafeAdminClient):
         def list_topics(self, *given, **more):
             made.append("list_topics")
             return super().list_topics(*given, **more)
@@ -31,7 +31,7 @@ def asked(monkeypatch):
             made.append("list_offsets")
             return super().list_offsets(*given, **more)
 
-    monkeypatch.setattr(admin_module, "AdminClient", Noted)
+    monkeypatch.setattr(admin_module, "SafeAdminClient", Noted)
     return made
 
 

@@ -6,6 +6,10 @@ import subprocess
 import sys
 import time
 import traceback
+import weakref
+from contextlib import suppress
+from functools import partial
+from threading import Event
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -203,6 +207,16 @@ def test_failing_function_leaves_the_present_token_until_it_expires(monkeypatch,
     time.sleep(expiry - time.time() + 0.05)
     assert "RuntimeError" in refused(lambda: provider(""))
     assert "RuntimeError" in refused(provider.check)
+    for report in (provider.check, partial(provider, "")):
+        assert referred_by_a_caller(report)() is None, "the failure keeps its caller, and a client keeps the provider"
+
+
+def referred_by_a_caller(report):
+    """Return a weak reference to an object of a function that receives the failure."""
+    client = Event()
+    with suppress(OptionError):
+        report()
+    return weakref.ref(client)
 
 
 def test_error_does_not_keep_the_exception_of_the_function():

@@ -106,6 +106,8 @@ class ArrayProducer:
         self._lib = lib
         self._logger = logger
         self._most_bytes = int(str(settings["message.max.bytes"]))
+        # Python may collect this object in a thread of the library, which must not destroy its own client.
+        queue = finalizers() if "oauth_cb" in settings else None
         self._client, refresh = _new(lib, settings)
         self._queue = lib.rd_kafka_queue_get_main(self._client)
         lib.rd_kafka_set_log_queue(self._client, None)
@@ -116,8 +118,7 @@ class ArrayProducer:
         kept = (self._lent, refresh)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
         destroy = partial(_destroy, lib, self._client, self._queue, self._topic, kept)
-        # With tokens, a thread of the library may collect this object, and must not destroy its own client.
-        end = weakref.finalize(self, *((destroy,) if refresh is None else (finalizers().put, destroy)))
+        end = weakref.finalize(self, *((destroy,) if queue is None else (queue.put, destroy)))
         end.atexit = False
         self._lifetime = Lifetime(end)
         self._reports: Reports

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.log import timing
@@ -24,7 +23,7 @@ from spark_cas.log.kafka.client.client_errors import (
     reason_of,
     why_unreachable,
 )
-from spark_cas.log.kafka.client.tokens import TokenClient
+from spark_cas.log.kafka.client.own_threads import SafeAdminClient
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
@@ -129,10 +128,6 @@ class Troubles:
                 return
 
 
-class _Client(TokenClient, AdminClient):
-    """confluent-kafka's admin client."""
-
-
 class Admin:
     """A client for requests. A new one replaces it when it has no broker left to connect to.
 
@@ -163,7 +158,7 @@ class Admin:
         # A separate object, because the client keeps its callbacks and would keep this object alive.
         self._troubles = Troubles()
         heard: dict[str, Any] = {"error_cb": self._troubles.take, "logger": self._troubles, "log_level": _LOG_LEVEL}
-        self.client = _Client({**self._settings, **heard})
+        self.client = SafeAdminClient({**self._settings, **heard})
         """The current client."""
         self._leaders.clear()
 

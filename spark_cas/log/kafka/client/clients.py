@@ -20,7 +20,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.client_errors import TIMED_OUT, Right, plain_error, reason_of, to_claim
 from spark_cas.log.kafka.client.configuration import producer_settings, settings_of, started
 from spark_cas.log.kafka.client.object_producer import ObjectProducer
-from spark_cas.log.kafka.client.tokens import TokenClient
+from spark_cas.log.kafka.client.own_threads import SafeConsumer
 from spark_cas.log.kafka.settings.client_settings import Client
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.log_lines import log_unused
@@ -51,10 +51,6 @@ _DESCRIBE_SHARE = 1.2
 caller then tries other brokers."""
 
 
-class _Consumer(TokenClient, Consumer):
-    """confluent-kafka's consumer."""
-
-
 def admin_client(spec: KafkaSpec) -> Admin:
     """Return a client for offsets and topics."""
     return started(partial(Admin, spec), settings_of(spec, Client.ADMIN))
@@ -80,7 +76,7 @@ def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None]
             ),
         }
     return started(
-        _Consumer,
+        SafeConsumer,
         {
             # How long a broker waits for more records at the end of a partition. The client repeats its fetches while
             # the reader processes records.
@@ -109,7 +105,7 @@ def group_member(spec: KafkaSpec, group: str, on_commit: Callable[[Any, Any], No
     `Consumer.poll` calls ``on_commit`` with the error and the offsets of a commit.
     """
     return started(
-        _Consumer,
+        SafeConsumer,
         {
             **settings_of(spec, Client.CONSUMER),
             # If the user may not read the group, `close` waits for this time. The default is 45 s.

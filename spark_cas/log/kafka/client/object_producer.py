@@ -11,7 +11,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import fill_timestamps
-from spark_cas.log.kafka.client.tokens import TokenClient
+from spark_cas.log.kafka.client.own_threads import CollectedElsewhere
 
 if TYPE_CHECKING:
     from spark_cas.log.kafka.client.sending import Reports
@@ -22,7 +22,7 @@ SLICE_ROWS = 10_000
 _Take = Callable[[KafkaError | None, Message], None]
 
 
-class ObjectProducer(TokenClient, Producer):
+class ObjectProducer(CollectedElsewhere, Producer):
     """The interface of `spark_cas.log.kafka.accelerators.array_producer.ArrayProducer`, with Python objects."""
 
     def __init__(self, settings: Mapping[str, Any], topic: str, logger: object) -> None:

@@ -8,12 +8,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any
 from urllib.parse import parse_qsl
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.finalizing import finalizers
 from spark_cas.log.secret_references import call_function
 
 _LOG = logging.getLogger("spark_cas")
@@ -64,7 +61,7 @@ class Tokens:
                     self._token, self._expiry = _new_token(self._name, self._arguments)
                     self._received, self._failure = time.time(), None
                 except OptionError as error:
-                    self._failure = error.with_traceback(None)
+                    self._failure = error.with_message(error.message)
                     if self._expiry <= time.time():
                         raise
                     _LOG.warning("the present token expires in %.0f s: %s", self._expiry - time.time(), error.message)
@@ -72,24 +69,10 @@ class Tokens:
 
     def check(self, *, refused: bool = False) -> None:
         """Raise OptionError if the function failed, and the earlier token has expired or the brokers refused it."""
-        if self._failure is not None and (refused or self._expiry <= time.time()):
-            raise self._failure.with_traceback(None)
-
-
-class TokenClient:
-    """A base of confluent-kafka's clients that another thread destroys if Python collects the client.
-
-    Python may collect a client in the client's own thread, when it requests a token. If that thread destroyed the
-    client, librdkafka (2.16) would abort the process.
-    """
-
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._finalizers = finalizers() if "oauth_cb" in settings else None
-        super().__init__(settings)  # type: ignore[call-arg] # that of the client
-
-    def __del__(self) -> None:
-        if self._finalizers is not None:
-            self._finalizers.put([self].clear)
+        failure = self._failure
+        if failure is not None and (refused or self._expiry <= time.time()):
+            # A new error, because its traceback would keep the client, and the client keeps this object.
+            raise failure.with_message(failure.message)
 
 
 _OWN: dict[tuple[int, str, str], Tokens] = {}
