@@ -191,7 +191,7 @@ class OptionError(InputError, kind=ErrorKind.OPTION):
 
 
 class SchemaError(InputError, kind=ErrorKind.SCHEMA):
-    """A column is missing, unknown or of the wrong type."""
+    """A column is missing, unknown or of the wrong type, or the log cannot store a value."""
 
 
 class ExpectedOffsetError(InputError, kind=ErrorKind.BAD_EXPECTED_OFFSET):

@@ -307,7 +307,7 @@ def _timestamp(request: LoadRequest) -> "list[Column]":
     missing = F.raise_error(
         F.lit(
             "--timestamp is null in a row. Nothing was appended. Add a default, such as coalesce(..., "
-            "current_timestamp()) for the time of the load."
+            "date_trunc('millisecond', current_timestamp())) for the time of the load."
         )
     )
     inexact = F.raise_error(

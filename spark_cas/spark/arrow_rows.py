@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_cas.core.errors import NotRoutedError
+from spark_cas.core.errors import NotRoutedError, SchemaError
 from spark_cas.core.partitioner import Partitioner, partition_of
 from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.core.row_claims import CLAIMED, COLUMN
@@ -24,7 +24,10 @@ def by_partition(
     """Yield the rows of Spark's batches as (partition, rows in `RECORDS` or `CLAIMED`).
 
     The rows of each partition keep their order. A partitioner assigns them unless they have a column ``partition``.
-    Raises NotRoutedError if a partition id is null or not in ``range(partitions)``.
+
+    Raises:
+        NotRoutedError: A partition id is null or not in ``range(partitions)``.
+        SchemaError: A timestamp has microseconds.
     """
     for batch in batches:
         if batch.num_rows == 0:
@@ -44,7 +47,7 @@ def by_partition(
 
 
 def records_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the columns of `RECORDS` of a batch from Spark. Missing columns are null."""
+    """Return the columns of `RECORDS` of a batch from Spark. Missing columns are null. Raises SchemaError."""
     names = set(batch.schema.names)
     columns = [
         _as_record_column(batch.column(name), name) if name in names else pa.nulls(batch.num_rows, kind)
@@ -64,12 +67,17 @@ def _as_record_column(column: pa.Array, name: str) -> pa.Array:
 
 
 def _as_milliseconds(column: pa.Array) -> pa.Array:
-    """Round microseconds down to milliseconds. A plain division would round times before 1970 up."""
+    """Convert Spark's timestamps to milliseconds. Raises SchemaError if one has microseconds."""
     if column.null_count == len(column):
         return pa.nulls(len(column), _BY_NAME["timestamp"])
     instants = column.cast(pa.int64()).cast(_MICROSECOND_TYPE)
-    floored = pc.floor_temporal(instants, unit="millisecond")
-    return floored.cast(_MILLISECOND_TYPE).cast(pa.int64()).cast(_BY_NAME["timestamp"])
+    try:
+        return instants.cast(_MILLISECOND_TYPE).cast(pa.int64()).cast(_BY_NAME["timestamp"])
+    except pa.ArrowInvalid:
+        raise SchemaError(
+            "a value of column timestamp has microseconds, but a log stores milliseconds. Nothing was appended from "
+            "this batch now. Use date_trunc('millisecond', timestamp)."
+        ) from None
 
 
 def _as_microseconds(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -179,7 +179,7 @@ def test_all_columns_arrive(spark, path):
         SELECT * FROM VALUES
           (binary('a'), binary('1'), array(struct('h' AS key, binary('x') AS value)), 1, timestamp_millis(-5)),
           (NULL, binary('2'), NULL, 0, NULL),
-          (binary('b'), NULL, array(), 0, timestamp_micros(1999))
+          (binary('b'), NULL, array(), 0, timestamp_micros(1000))
         AS t(key, value, headers, partition, timestamp)
     """
     save(spark.sql(text).coalesce(1), path, job="load-1", partitions=2, routed=True)
@@ -189,6 +189,14 @@ def test_all_columns_arrive(spark, path):
     assert (second["key"], second["value"], second["timestamp"].microsecond) == (b"b", None, 1000)
     assert third["headers"] == [{"key": "h", "value": b"x"}]
     assert third["timestamp"].year == 1969
+
+
+@pytest.mark.parametrize("micros", [1, -1, 1999])
+def test_microseconds_are_rejected(spark, path, micros):
+    rows = spark.sql(f"SELECT 'k' AS key, 'v' AS value, 0 AS partition, timestamp_micros({micros}) AS timestamp")
+    save(rows.drop("timestamp"), path, job="load-1", partitions=1, routed=True)
+    refused(SchemaError, lambda: save(rows, path, job="load-2", routed=True))
+    assert len(rows_of(path)) == 1
 
 
 REFUSED_AT_ONCE = [
