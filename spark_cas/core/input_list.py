@@ -24,6 +24,13 @@ class InputFile:
     partitions: tuple[tuple[str, str | None], ...] = ()
     """The name and text of each folder such as ``region=007`` between the input folder and the file."""
 
+    @property
+    def folders_above(self) -> list[str]:
+        """The names of such folders that contain the input folder. The rows have no columns for them."""
+        pairs = [each.partition("=") for each in self.path.split("/")[:-1]]
+        names = [name for name, equals, _ in pairs if name and equals]
+        return names[: len(names) - len(self.partitions)]
+
 
 @dataclass(frozen=True, slots=True)
 class InputList:

@@ -88,6 +88,10 @@ class LoadRequest:
         arguments = {
             "--format": self.format,
             "--header": self.headers,
+            # The same files have other columns if the input is a folder such as region=007, and not the one above it.
+            "--input (folders that become columns)": tuple(
+                sorted({"/".join(each.folders_above) for each in files} - {""})
+            ),
             "--key": self.key,
             "--order-by": self.order_by,
             "--query": self.query,

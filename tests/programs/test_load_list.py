@@ -82,6 +82,18 @@ def test_same_job_with_another_argument_is_rejected_by_its_name(load, folder):
     assert "--key" in said
 
 
+def test_same_files_without_the_column_of_their_folder_are_rejected(load, folder):
+    above = folder.parent / "above"
+    above.mkdir()
+    folder.rename(above / "region=7")
+    rows = (*ROWS[:4], "--value-json", *ROWS[6:])
+    assert load("--input", str(above / "region=7"), *rows)[0] == 0
+    code, report, said = load("--input", str(above), *rows)
+    assert (code, report["error"]) == (4, "INPUT_CHANGED")
+    assert "--input" in said
+    assert load("--input", str(above / "region=7"), *rows)[1]["error"] is None
+
+
 def test_interrupted_job_compares_the_list_before_it_resumes(load, folder):
     conflict = ("--expected-offsets", '{"0": 5}')
     assert load("--input", str(folder), *ROWS)[0] == 0
