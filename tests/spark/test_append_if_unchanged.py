@@ -1,5 +1,7 @@
 """`append_if_unchanged` appends or returns each row, depending on whether its key has changed."""
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import functions as sf
 
@@ -10,17 +12,23 @@ from spark_cas.core.errors import (
     JobMismatchError,
     LayoutChangedError,
     OptionError,
+    ProgressLostError,
     SchemaError,
+    TruncatedError,
 )
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended
 from spark_cas.core.partitioner import partition_of
+from spark_cas.core.plan import BY_KEY
+from spark_cas.log import clock
 from spark_cas.log.expanding import expand_log
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.objects import ObjectLog
 from spark_cas.spark.writing import append_if_unchanged as module
 from tests.contract.whole import bounded
 from tests.long import full
 from tests.spark.addresses import KAFKA
-from tests.support.writing import append_foreign, records_in, table_of
+from tests.support.writing import JobWriter, append_foreign, records_in, table_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -154,6 +162,40 @@ def test_as_a_whole_all_that_holds_is_visible_in_one_step(spark, two, address, m
     # The counts before the first and the second append of the first call.
     assert seen[:2] == [8, 9]
     assert sum(map(len, bounded(two).values())) == 16
+
+
+def begin(log, number, days, **fields):
+    """Record the plan of a round as a call of ``job`` did days ago, and return it."""
+    plan = pin_plan(
+        log, f"job.unchanged.{number}", ExpectedOffsets("none"), compare=BY_KEY, round_of="job", record=False
+    )
+    return log.record_plan(replace(plan, pinned_at_ms=clock.now_ms() - days * 86_400_000, **fields))
+
+
+@pytest.mark.parametrize("address", [KAFKA], indirect=True)
+def test_expired_rows_of_the_job_are_not_returned_as_rejected(spark, two, address):
+    """A row of another writer stands for a row of the job without a ledger entry."""
+    end = two.bounds(0).end_offset
+    key = bounded(two)[0][0]
+    given, call = rows(spark, (key, "new", end)), {"path": address, "job": "job"}
+    begin(two, 1, days=1)
+    append_foreign(two, 0, key)
+    assert told(append_if_unchanged(given, call).rejected, "key") == [(key,)]
+    two.forget(two.plan("job.unchanged.1"))
+    begin(two, 1, days=8, end_offsets=(end, two.bounds(1).end_offset))
+    with pytest.raises(ProgressLostError):
+        append_if_unchanged(given, call)
+    # The ledger has the entry of a later round in the other partition.
+    JobWriter(two, begin(two, 2, days=8), 1).must_append("x", complete=True)
+    with pytest.raises(ProgressLostError):
+        append_if_unchanged(given, call)
+
+
+@pytest.mark.parametrize("address", [KAFKA], indirect=True)
+def test_job_of_an_earlier_topic_of_this_name_is_reported_as_such(spark, two, address):
+    begin(two, 1, days=8, log_id="another", end_offsets=(1000, 0))
+    with pytest.raises(TruncatedError):
+        append_if_unchanged(rows(spark, ("a", "new", -1)), {"path": address, "job": "job"})
 
 
 def test_where_deletions_are_compacted_away_a_claim_that_is_too_old_is_returned(spark, log, path, monkeypatch):

@@ -78,10 +78,12 @@ def plan_of_remaining(log: Backend, layout: Layout, newest: Plan, job: str, earl
             job=job,
         )
     # An expected offset reveals expired rows only in their own partition, but keys move to added partitions.
-    may_have_expired = log.removes_by_itself and clock.now_ms() - newest.pinned_at_ms >= log.unexpired_ms()
+    expired = may_have_expired(log, newest)
+    expansion = _next_expansion(log, newest)
+    ended = newest.end_offsets if expansion is None else expansion.thresholds
     for partition, progress in enumerate(result):
-        if progress is None and (may_have_expired or resume_offset(newest, partition, None) is None):
-            _require_never_begun(log, newest, partition)
+        if progress is None and (expired or resume_offset(newest, partition, None) is None):
+            require_never_begun(log, newest, partition, ended[partition])
     added = layout.partitions - newest.partitions
     ends = log.bounds_of(range(layout.partitions), waiting=True)
     return Plan(
@@ -141,13 +143,16 @@ def _with_rows_of(plan: Plan, result: tuple[Progress | None, ...]) -> tuple[Earl
     return (*plan.earlier, EarlierRows(plan.job, rows, digests, complete))
 
 
-def _require_never_begun(log: Backend, plan: Plan, partition: int) -> None:
-    """Raise ProgressLostError if a record may belong to the job, although its ledger entry is missing."""
-    expansion = _next_expansion(log, plan)
-    kept = log.bounds(partition)
-    if expansion is None or not expansion.thresholds[partition] > plan.end_offsets[partition]:
+def may_have_expired(log: Backend, plan: Plan) -> bool:
+    """Return whether ledger entries of an incomplete job may have expired."""
+    return log.removes_by_itself and clock.now_ms() - plan.pinned_at_ms >= log.unexpired_ms()
+
+
+def require_never_begun(log: Backend, plan: Plan, partition: int, end_offset: int) -> None:
+    """Raise ProgressLostError if a record before ``end_offset`` may belong to the job, although it has no entry."""
+    if end_offset <= plan.end_offsets[partition]:
         return
-    since = OffsetRange(plan.end_offsets[partition], expansion.thresholds[partition])
+    since, kept = OffsetRange(plan.end_offsets[partition], end_offset), log.bounds(partition)
     there = since.intersect(kept.range)
     if kept.start_offset > since.base_offset or (there and next(log.read(partition, there, ()), None) is not None):
-        raise error_of(ProgressLost(plan.job), partition)
+        raise error_of(ProgressLost(plan.round_of or plan.display_name), partition)

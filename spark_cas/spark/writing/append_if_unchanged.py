@@ -15,11 +15,13 @@ from spark_cas.core.errors import (
     InputChangedError,
     LayoutChangedError,
     OptionError,
+    ProgressLostError,
     SchemaError,
 )
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.plan import BY_KEY
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
+from spark_cas.log.load.after_expansion import may_have_expired, require_never_begun
 from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import parse_route
@@ -96,6 +98,7 @@ def append_if_unchanged(
         InputChangedError: The job ran before with other rows.
         JobMismatchError: The name of a round is the name of another job.
         ConflictError: Other writers changed keys in ten rounds.
+        ProgressLostError: The job ran days ago, and the ledger entries of some of its rows may have expired.
         LayoutChangedError, TruncatedError, UnknownOutcomeError: As for any write.
     """
     if by != "key":
@@ -136,7 +139,7 @@ class _Rounds:
         self._rows = without_end_markers(routed).localCheckpoint()
 
     def run(self) -> IfUnchanged:
-        done, number = self._done()
+        done, number = self._unexpired()
         self._require_same(done)
         begun = {each.number for each in done.values()}
         rounds = 0
@@ -156,6 +159,37 @@ class _Rounds:
             if rounds == _MOST_ROUNDS:
                 raise refusal
 
+    def _unexpired(self) -> tuple[dict[int, _Piece], int]:
+        """Return the same as `_done`, if earlier calls of the job have no other rows.
+
+        If the ledger entries of such rows have expired, this call would return the rows as rejected. On Spark Connect
+        they are not detected, because only the server may reach the log.
+
+        Raises:
+            ProgressLostError: New records may be such rows.
+        """
+        done, number = self._done()
+        if self._request.job is None or is_remote():
+            return done, number
+        try:
+            self._require_entries(done, number)
+        except ProgressLostError:
+            # Another call of the job may have appended them meanwhile.
+            done, number = self._done()
+            self._require_entries(done, number)
+        return done, number
+
+    def _require_entries(self, done: Mapping[int, _Piece], number: int) -> None:
+        with open_log(self._request.spec) as log:
+            log_id = log.layout().log_id
+            for plan in map(log.plan, map(self._round, range(1, number + 1))):
+                # The write reports a plan of another job or of another log of this name.
+                if plan is None or plan.round_of != self._job or plan.log_id != log_id:
+                    continue
+                if log.completion(plan.job) is None and may_have_expired(log, plan):
+                    for partition in set(range(plan.partitions)).difference(done):
+                        require_never_begun(log, plan, partition, log.bounds(partition).end_offset)
+
     def _holding(self, judged: "DataFrame") -> "DataFrame":
         return judged.where("holds").select(self._rows.columns)
 
@@ -170,9 +204,12 @@ class _Rounds:
             if refusal is not None:
                 raise refusal
 
+    def _round(self, number: int) -> str:
+        return f"{self._job}.unchanged.{number}"
+
     def _writing(self, number: int) -> dict[str, str]:
         values = _without(self._options, "job", "atomic")
-        job = {"job": f"{self._job}.unchanged.{number}", "roundOf": self._job, "idempotence": REQUIRED}
+        job = {"job": self._round(number), "roundOf": self._job, "idempotence": REQUIRED}
         atomic = ATOMIC_LOAD if self._whole else ATOMIC_PARTITION
         return {**values, **job, "compare": BY_KEY, "expectedOffsets": "none", "atomic": atomic}
 
