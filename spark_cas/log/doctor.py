@@ -108,10 +108,11 @@ def transaction_finding(topic: str, transaction: OpenTransaction, now_ms: int) -
     more = f" and {len(places) - 8} more" if len(places) > 8 else ""  # noqa: PLR2004 - as above
     name = f" ({transaction.transactional_id})" if transaction.transactional_id else ""
     owner = "a writer of this log" if transaction.own else "another producer"
+    coordinator = "" if transaction.coordinator is None else f", coordinator broker {transaction.coordinator}"
     age = "" if age_ms is None else f" for {age_ms // 1000} s"
     text = (
-        f"a transaction of {owner}{name}, producer id {transaction.producer_id}, epoch {transaction.producer_epoch}, "
-        f"is open{age}. Readers wait before its first record in these partitions: {held}{more}"
+        f"a transaction of {owner}{name}, producer id {transaction.producer_id}, epoch {transaction.producer_epoch}"
+        f"{coordinator}, is open{age}. Readers wait before its first record in these partitions: {held}{more}"
     )
     if transaction.orphaned:
         problem, severity = Problem.HANGING_TRANSACTION, Severity.WARNING

@@ -222,6 +222,7 @@ def test_open_transaction_of_another_producer_is_found_and_stays(place):
         assert details["transactional_id"] == f"other-{place.spec.topic}"
         assert (details["own"], details["coordinator"], details["timeout_ms"]) == (False, 1, 60_000)
         assert details["partitions"] == [{"topic": place.spec.topic, "partition": 0, "start_offset": 0}]
+        assert "coordinator broker 1, is open" in run_cli("doctor", *place.arguments).out
         producer.commit_transaction(SECONDS)
     assert "OPEN_TRANSACTION" not in place.report().problems
     assert committed_values(place.spec.bootstrap_servers, place.spec.topic) == ["open"]
