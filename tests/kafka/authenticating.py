@@ -54,7 +54,8 @@ _STORES = (
         f"openssl pkcs8 -topk8 -nocrypt -in {name}.key -out {name}-store.pem && cat {name}.pem >> {name}-store.pem"
         for name in ("broker", "client")
     ),
-    f"openssl pkcs8 -topk8 -in client.key -out locked.pem -passout pass:{PASSWORD} && cat client.pem >> locked.pem",
+    f"openssl pkcs8 -topk8 -in client.key -out locked.key -passout pass:{PASSWORD}",
+    "cat locked.key client.pem > locked.pem",
     f"openssl pkcs12 -export -inkey client.key -in client.pem -name client -out client.jks -passout pass:{PASSWORD}",
     f"keytool -importcert -noprompt -alias ca -file ca.pem -keystore trust.jks -storepass {PASSWORD}",
 )
@@ -82,10 +83,11 @@ class Authenticating:
         }
 
 
-WAYS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "token endpoint", "token provider", MSK, "PEM", "Java stores")
+CERTIFICATES = ("PEM", "PEM text", "Java stores")
+WAYS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "token endpoint", "token provider", MSK, *CERTIFICATES)
 """`MSK` needs the environment `AWS_USER`."""
 
-_LISTENER_OF = {"PEM": "CERTS", "Java stores": "CERTS", MSK: "MSK"}
+_LISTENER_OF = {**dict.fromkeys(CERTIFICATES, "CERTS"), MSK: "MSK"}
 
 
 @contextmanager
@@ -184,6 +186,15 @@ def _clients(folder: Path, url: str) -> dict[str, dict[str, str]]:
             **trusting,
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(folder / "locked.pem"),
+            "ssl.key.password": PASSWORD,
+        },
+        "PEM text": {
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": (folder / "ca.pem").read_text(),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": (folder / "client.pem").read_text(),
+            "ssl.keystore.key": (folder / "locked.key").read_text(),
             "ssl.key.password": PASSWORD,
         },
         "Java stores": {

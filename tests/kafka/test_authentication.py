@@ -13,6 +13,7 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Backend
 from tests.kafka.authenticating import SECRETS, WAYS, Authenticating
 from tests.kafka.clients import create_topic
+from tests.long import full
 from tests.support import token_provider
 from tests.support.planted_problems import report_on
 from tests.support.programs import run_cli
@@ -78,7 +79,10 @@ def test_secret_from_a_function(authenticating, way):
     assert_hidden("".join(traceback.format_exception(error.value)))
 
 
-@pytest.mark.parametrize("way", [PROVIDER, "SCRAM-SHA-512"])
+OFTEN = ("SCRAM-SHA-512", "token endpoint", PROVIDER, "Java stores")
+
+
+@pytest.mark.parametrize("way", [*OFTEN, *full(*(way for way in WAYS if way not in OFTEN))])
 def test_doctor_lists_transactions_after_a_login(authenticating, way):
     address = f"kafka://{authenticating.servers[way]}/{create_topic(authenticating.open)}"
     options = [f"--log-option={name}={value}" for name, value in authenticating.options(way).items()]

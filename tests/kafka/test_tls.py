@@ -2,8 +2,10 @@
 
 import shlex
 import shutil
+import ssl
 import subprocess
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 
@@ -11,9 +13,11 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.client.kafka_python import kafka_python_settings
 from spark_cas.log.kafka.settings.secrets import resolve
 from spark_cas.log.kafka.settings.tls import (
     CONVERT_KEY_STORE,
+    CONVERT_KEY_STORE_P12,
     CONVERT_TRUST_STORE,
     CONVERT_TRUST_STORE_P12,
     TLS_NAMES,
@@ -55,6 +59,7 @@ def tls(**given: str) -> dict[str, str]:
 def start(java: dict[str, str]) -> dict[str, str]:
     settings = with_stores(resolve(librdkafka_settings(java)))
     Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **settings})
+    kafka_python_settings({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": 1000, **settings})
     return settings
 
 
@@ -97,7 +102,7 @@ def test_a_pkcs12_file_is_opened_with_its_password(stores):
 def test_a_trust_store_is_pem(stores):
     path = str(stores / "cert.pem")
     assert start(tls(truststore_type="PEM", truststore_location=path))["ssl.ca.location"] == path
-    text = Path(path).read_text()
+    text = f"Alias name: Zürich\n{Path(path).read_text()}"
     assert start(tls(truststore_type="PEM", truststore_certificates=text))["ssl.ca.pem"] == text
 
 
@@ -244,11 +249,31 @@ def test_trust_store_that_cannot_be_used_is_rejected(stores, tmp_path):
     assert "FileNotFoundError" in unusable(trusting(tmp_path / "canary", PASSWORD))
 
 
-def test_trust_store_without_the_library_names_it(stores, monkeypatch):
+@pytest.mark.parametrize(("store", "command"), [("trust", CONVERT_TRUST_STORE_P12), ("key", CONVERT_KEY_STORE_P12)])
+def test_store_without_the_library_names_it(stores, monkeypatch, store, command):
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
-    text = unusable(tls(truststore_location=str(stores / "client.p12"), truststore_password=PASSWORD))
+    text = unusable(tls(**{f"{store}store_location": str(stores / "client.p12"), f"{store}store_password": PASSWORD}))
     assert "spark-cas[pkcs12]" in text
-    assert CONVERT_TRUST_STORE_P12 in text
+    assert command in text
+
+
+@pytest.mark.parametrize("form", ["PKCS12", "text"])
+def test_temporary_file_of_a_key_is_private_and_removed(stores, tmp_path, monkeypatch, form):
+    key = tls(keystore_location=str(stores / "client.p12"), keystore_password=PASSWORD)
+    if form == "text":
+        chain, secret = (stores / "cert.pem").read_text(), (stores / "locked.pem").read_text()
+        key = tls(keystore_certificate_chain=chain, keystore_key=secret, key_password=PASSWORD, keystore_type="PEM")
+    load, seen = ssl.SSLContext.load_cert_chain, []
+
+    def observed(context, path, *arguments, **named):
+        seen.append((Path(path).stat().st_mode & 0o777, "ENCRYPTED PRIVATE KEY" in Path(path).read_text()))
+        load(context, path, *arguments, **named)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", observed)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    start(key)
+    assert seen == [(0o600, True)]
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.spark  # as above
@@ -266,6 +291,9 @@ def test_the_commands_in_the_refusals_do_convert(stores, tmp_path):
     run(CONVERT_TRUST_STORE.replace(" >", f" -storepass {PASSWORD} >"), tmp_path)
     p12 = str(tmp_path / "client.p12")
     start(tls(keystore_type="PKCS12", keystore_location=p12, keystore_password=PASSWORD))
+    shutil.copy(p12, tmp_path / "keystore.p12")
+    run(f"{CONVERT_KEY_STORE_P12} -passin pass:{PASSWORD} -passout pass:{PASSWORD}", tmp_path)
+    start(tls(keystore_type="PEM", keystore_location=str(tmp_path / "client.pem"), key_password=PASSWORD))
     pem = tmp_path / "truststore.pem"
     start(tls(truststore_type="PEM", truststore_location=str(pem)))
     pem.unlink()

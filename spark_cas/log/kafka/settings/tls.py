@@ -5,8 +5,9 @@ also reads them if their type is JKS. So the content of a file determines its fo
 JKS is an error, because no maintained library reads it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.secret_references import PREFIXES
@@ -27,8 +28,12 @@ _FORMATS_OF_SUN = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 """How the files of the formats JKS and JCEKS begin."""
 
 CONVERT_KEY_STORE = "keytool -importkeystore -srckeystore client.jks -destkeystore client.p12 -deststoretype PKCS12"
+CONVERT_KEY_STORE_P12 = "openssl pkcs12 -in keystore.p12 -out client.pem"
 CONVERT_TRUST_STORE = "keytool -list -rfc -keystore truststore.jks > truststore.pem"
 CONVERT_TRUST_STORE_P12 = "openssl pkcs12 -in truststore.p12 -nokeys -out truststore.pem"
+
+_Store = Any
+"""The content of a PKCS12 file, of a class of cryptography, which is an extra."""
 
 
 def tls_settings(values: Mapping[str, str]) -> dict[str, str]:
@@ -152,9 +157,30 @@ def with_stores(values: dict[str, str]) -> dict[str, str]:
         _content(values, _LOCATION, CONVERT_KEY_STORE, "PKCS12")
     if _TRUST_LOCATION not in values:
         return values
-    content = _content(values, _TRUST_LOCATION, CONVERT_TRUST_STORE, "PEM")
     others = {name: value for name, value in values.items() if name not in (_TRUST_LOCATION, _TRUST_PASSWORD)}
-    return {**others, "ssl.ca.pem": _certificates(content, values.get(_TRUST_PASSWORD))}
+    return {**others, "ssl.ca.pem": _certificates(values)}
+
+
+def key_store_pem(values: Mapping[str, str]) -> bytes:
+    """Return the certificates of a PKCS12 key store, and its private key, as PEM.
+
+    The password of the store encrypts the key.
+
+    Raises:
+        OptionError: The file cannot be read, its password is wrong, or the library cryptography is missing.
+    """
+    content = _content(values, _LOCATION, CONVERT_KEY_STORE, "PKCS12")
+    store = _store(content, _LOCATION, values[_PASSWORD], CONVERT_KEY_STORE_P12)
+    if store.key is None or store.cert is None:
+        raise OptionError(
+            f"option kafka.{_LOCATION} is not usable: the file must have a private key with its certificate."
+        )
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - an extra
+
+    encryption = serialization.BestAvailableEncryption(values[_PASSWORD].encode())
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    key: bytes = store.key.private_bytes(pem, pkcs8, encryption)
+    return _pem([store.cert, *store.additional_certs]) + key
 
 
 def _content(values: Mapping[str, str], setting: str, command: str, kind: str) -> bytes:
@@ -174,27 +200,40 @@ def _content(values: Mapping[str, str], setting: str, command: str, kind: str) -
     return content
 
 
-def _certificates(content: bytes, password: str | None) -> str:
-    """Return the certificates of a PKCS12 file as PEM."""
-    try:
-        from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - an extra
-        from cryptography.hazmat.primitives.serialization import Encoding, pkcs12  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise OptionError(
-            f"option kafka.{_TRUST_LOCATION} is PKCS12, and reading it needs the library cryptography, for the "
-            "driver and every worker: pip install 'spark-cas[pkcs12]'. Without it, convert the file and set its type "
-            f"to PEM: {CONVERT_TRUST_STORE_P12}."
-        ) from None
-    try:
-        store = pkcs12.load_pkcs12(content, None if password is None else password.encode())
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise OptionError(
-            f"option kafka.{_TRUST_LOCATION} is not usable: the file is no PKCS12 store of a supported kind, or "
-            f"kafka.{_TRUST_PASSWORD} is not its password. If the file is PEM, set kafka.ssl.truststore.type to PEM."
-        ) from None
+def _certificates(values: Mapping[str, str]) -> str:
+    """Return the certificates of a PKCS12 trust store as PEM."""
+    content = _content(values, _TRUST_LOCATION, CONVERT_TRUST_STORE, "PEM")
+    store = _store(content, _TRUST_LOCATION, values.get(_TRUST_PASSWORD), CONVERT_TRUST_STORE_P12)
     if store.key is not None or not store.additional_certs:
         raise OptionError(
             f"option kafka.{_TRUST_LOCATION} is not usable: the file must have trusted certificates and no private "
             f"key. Export the certificates, and set the type to PEM: {CONVERT_TRUST_STORE_P12}."
         )
-    return "".join(each.certificate.public_bytes(Encoding.PEM).decode() for each in store.additional_certs)
+    return _pem(store.additional_certs).decode()
+
+
+def _store(content: bytes, setting: str, password: str | None, command: str) -> _Store:
+    """Return the content of a PKCS12 file. The command converts the file to PEM."""
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - an extra
+        from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise OptionError(
+            f"option kafka.{setting} is PKCS12, and reading it here needs the library cryptography (for a trust "
+            f"store, on every worker too): pip install 'spark-cas[pkcs12]'. Without it, convert the file and set its "
+            f"type to PEM: {command}."
+        ) from None
+    try:
+        return pkcs12.load_pkcs12(content, None if password is None else password.encode())
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise OptionError(
+            f"option kafka.{setting} is not usable: the file is no PKCS12 store of a supported kind, or "
+            f"kafka.{setting.replace('location', 'password')} is not its password. If the file is PEM, set "
+            f"kafka.{setting.replace('location', 'type')} to PEM."
+        ) from None
+
+
+def _pem(certificates: Iterable[Any]) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415 - an extra
+
+    return b"".join(each.certificate.public_bytes(Encoding.PEM) for each in certificates)

@@ -1,12 +1,11 @@
 """List the open transactions of topics, and end one that no coordinator will end (KIP-664).
 
-librdkafka (2.16) has none of these requests. kafka-python has all of them, and is imported only here.
+librdkafka (2.16) has none of these requests. kafka-python has all of them.
 """
 
 import logging
-import ssl
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -20,17 +19,11 @@ from spark_cas.log.kafka.settings.client_settings import Client
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import alive_brokers, broker_settings, describe, leader_of
 
-# ruff: noqa: PLC0415 - kafka-python is optional
+# ruff: noqa: PLC0415 - kafka-python is optional, and only doctor needs it
 
 _ONGOING = "Ongoing"
 _OPEN_STATES = (_ONGOING, "PrepareCommit", "PrepareAbort")
 _UNCHANGED = "Nothing was changed."
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_BEARER = "OAUTHBEARER"
-_UNSUPPORTED = {
-    "ssl.keystore.location": "a key store of type PKCS12",
-    "ssl.certificate.pem": "a client certificate as text",
-}
 _TRANSACTIONS = "__transaction_state"
 
 
@@ -53,7 +46,7 @@ def open_transactions(admin: Admin, spec: KafkaSpec) -> tuple[OpenTransaction, .
     """Return the open transactions in a log and its registry, and those of its own writers.
 
     Raises:
-        OptionError: kafka-python is not installed, or does not support a setting of the connection.
+        OptionError: kafka-python is not installed, or cannot use a setting of the connection.
         StorageError: The brokers did not answer, or a right is missing.
         LogNotFoundError: The topic does not exist.
     """
@@ -198,6 +191,8 @@ def _client(spec: KafkaSpec, doing: str, outcome: str) -> Iterator[_Client]:
             f"{doing} needs the package kafka-python, because librdkafka lacks these requests. Install it: "
             f"pip install 'spark-cas[doctor]'."
         ) from None
+    from spark_cas.log.kafka.client.kafka_python import kafka_python_settings
+
     settings = kafka_python_settings(settings_of(spec, Client.ADMIN))
     # At the level DEBUG it logs its settings, and with them the password.
     logger = logging.getLogger("kafka")
@@ -265,77 +260,3 @@ def _listed(client: _Client, spec: KafkaSpec, producer_ids: set[int]) -> dict[st
 
 def _is_own(spec: KafkaSpec, transactional_id: str) -> bool:
     return transactional_id.startswith(f"{spec.prefix}/{spec.topic}/")
-
-
-def kafka_python_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of kafka-python's admin client for those of librdkafka's, with resolved secrets.
-
-    Raises OptionError, without a value, if kafka-python does not support a setting.
-    """
-    timeout_ms = int(values["socket.timeout.ms"])
-    protocol = str(values.get("security.protocol", "plaintext")).upper()
-    result: dict[str, Any] = {
-        "bootstrap_servers": [each.strip() for each in values["bootstrap.servers"].split(",") if each.strip()],
-        "security_protocol": protocol,
-        "request_timeout_ms": timeout_ms,
-        "bootstrap_timeout_ms": timeout_ms,
-    }
-    if "client.id" in values:
-        result["client_id"] = values["client.id"]
-    if protocol.startswith("SASL"):
-        result |= _sasl(values)
-    if protocol.endswith("SSL"):
-        result["ssl_context"] = _context(values)
-    return result
-
-
-def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
-    mechanism = str(values.get("sasl.mechanism", ""))
-    if mechanism == _BEARER and "oauth_cb" in values:
-        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": _token_provider(values["oauth_cb"])}
-    if mechanism not in _MECHANISMS:
-        supported = f"{', '.join(_MECHANISMS)}, and {_BEARER} with tokenProvider"
-        raise OptionError(
-            f"the requests for transactions support kafka.sasl.mechanism {supported}, not "
-            f"{mechanism or 'none'}. Use a user with one of these, or kafka-transactions.sh."
-        )
-    return {
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": values.get("sasl.username"),
-        "sasl_plain_password": values.get("sasl.password"),
-    }
-
-
-def _token_provider(token_of: Callable[[str], tuple[str, float, str, dict[str, str]]]) -> object:
-    """Return kafka-python's token provider for an ``oauth_cb`` of librdkafka."""
-    from kafka.net.sasl.oauth import AbstractTokenProvider
-
-    class Provider(AbstractTokenProvider):  # type: ignore[misc]
-        def token(self) -> str:
-            return token_of("")[0]
-
-        def extensions(self) -> dict[str, str]:
-            return token_of("")[3]
-
-    return Provider()
-
-
-def _context(values: Mapping[str, Any]) -> ssl.SSLContext:
-    for name, label in _UNSUPPORTED.items():
-        if name in values:
-            raise OptionError(
-                f"the requests for transactions do not support {label}. Use kafka.ssl.keystore.type=PEM with "
-                f"kafka.ssl.keystore.location, or kafka-transactions.sh."
-            )
-    try:
-        result = ssl.create_default_context(cafile=values.get("ssl.ca.location"), cadata=values.get("ssl.ca.pem"))
-        if "ssl.certificate.location" in values:
-            result.load_cert_chain(
-                values["ssl.certificate.location"], values.get("ssl.key.location"), values.get("ssl.key.password", "")
-            )
-    except (OSError, ValueError):
-        raise OptionError(
-            "the certificates of the kafka.ssl options cannot be read. Check that the files exist here, are PEM, and "
-            "that kafka.ssl.key.password is right."
-        ) from None
-    return result
