@@ -1,8 +1,11 @@
 """Option commitGroup: the offsets of finished micro-batches in a consumer group, which never move the query."""
 
+import subprocess
+
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 
+from spark_cas import open_log
 from spark_cas.core.errors import OptionError
 from spark_cas.options.parse import parse_read_stream
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
@@ -10,6 +13,8 @@ from spark_cas.spark.schema import RECORDS
 from spark_cas.spark.versions import ReadAllAvailable
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 from tests.spark.streams import Stream
+from tests.support.writing import append_foreign
+from tools.kafka_broker.jars import java, kafka_jars, tools_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -52,6 +57,36 @@ def test_offsets_of_a_finished_query_are_committed_and_never_used(spark, broker,
     other = Stream(spark, tmp_path / "two", **options)
     assert sum(other.run()) == 5
     assert stream.values() == other.values() == list("abcde")
+
+
+def described(broker, group):
+    """Return the committed offset, the end offset and the lag of each partition, from `kafka-consumer-groups.sh`."""
+    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", f"{kafka_jars()}/*:{tools_jars()}/*"]
+    command += ["org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", broker.bootstrap]
+    command += ["--describe", "--group", group]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
+    header, *rows = [line.split() for line in ended.stdout.splitlines() if line]
+    columns = [header.index(name) for name in ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")]
+    return {
+        int(partition): tuple(map(int, each)) for partition, *each in ([row[at] for at in columns] for row in rows)
+    }
+
+
+def test_kafkas_tool_reports_the_lag(spark, broker, tmp_path):
+    """The query commits the offset after the marker of the last transaction, so the lag is 0 after its last batch."""
+    topic = create_topic(broker.bootstrap, 2)
+    group = f"lag-of-{topic}"
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    stream = Stream(spark, tmp_path, **options, commitGroup=group)
+    with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
+        first = append_foreign(log, 0, *"abc").range.end_offset
+        assert sum(stream.run()) == 3
+        assert described(broker, group) == {0: (first, first, 0), 1: (0, 0, 0)}
+        second = append_foreign(log, 0, *"de").range.end_offset
+        send(broker, topic, 1, *"fghi")
+        assert described(broker, group) == {0: (first, second, second - first), 1: (0, 4, 4)}
+        assert sum(stream.run()) == 6
+        assert described(broker, group) == {0: (second, second, 0), 1: (4, 4, 0)}
 
 
 def reader_of(broker, topic, **options):
