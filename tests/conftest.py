@@ -98,13 +98,17 @@ def authenticating(conf, tmp_path_factory):
 def msk_user(monkeypatch, tmp_path):
     """The environment of a user of Amazon MSK, without a token of an earlier test."""
     monkeypatch.setattr(tokens, "_OWN", {})
-    for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, str(tmp_path / name))
-    for name, value in AWS_USER.items():
-        monkeypatch.setenv(name, value)
+    _set_aws_user(monkeypatch, tmp_path)
     return monkeypatch
+
+
+def _set_aws_user(env, folder):
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN"):
+        env.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        env.setenv(name, str(folder / name))
+    for name, value in AWS_USER.items():
+        env.setenv(name, value)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +134,8 @@ def connect_port():
 def spark(connect_port, tmp_path_factory):
     """One Spark application for all tests, with a Spark Connect server in its JVM.
 
-    It has two threads and four attempts per task. Plain local mode never retries.
+    It has two threads and four attempts per task. Plain local mode never retries. Its Python processes inherit the
+    environment of its JVM, which has that of a user of Amazon MSK.
     """
     from pyspark.sql import SparkSession
 
@@ -154,7 +159,9 @@ def spark(connect_port, tmp_path_factory):
             "spark.connect.grpc.binding.port": str(connect_port),
         }
         builder = SparkSession.builder.master("local[2,4]").appName("spark_cas tests")
-        session = builder.config(map=settings).getOrCreate()
+        with pytest.MonkeyPatch.context() as of_jvm:
+            _set_aws_user(of_jvm, scratch)
+            session = builder.config(map=settings).getOrCreate()
         yield session
         session.stop()
 

@@ -14,7 +14,7 @@ import botocore.auth
 import pytest
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 
-from spark_cas import ConditionalLogSource, append_once, open_log, raise_for_outcome
+from spark_cas import append_once, open_log, raise_for_outcome
 from spark_cas.core.errors import StorageError
 from spark_cas.log.backend import Backend
 from spark_cas.log.kafka.settings import msk
@@ -187,26 +187,15 @@ def test_other_token_is_an_error_at_once(authenticating, msk_user, send):
     assert values_without_token(authenticating, topic) == []
 
 
-class MskSource(ConditionalLogSource):
-    """The data source, for workers with their own environment."""
-
-    @classmethod
-    def name(cls):
-        return "msk"
-
-
 @pytest.mark.spark
-def test_workers_sign_their_own_tokens(authenticating, spark, monkeypatch):
-    for name, value in AWS_USER.items():
-        monkeypatch.setitem(spark.sparkContext.environment, name, value)
-    spark.dataSource.register(MskSource)
+def test_workers_sign_their_own_tokens(authenticating, spark):
     options = {
         "kafka.bootstrap.servers": authenticating.servers[MSK],
         "topic": create_topic(authenticating.open),
         **{f"kafka.{name}": value for name, value in settings_of(authenticating).items()},
     }
     rows = spark.range(40).selectExpr("STRING(id) AS key", "STRING(id) AS value", "0 AS partition").coalesce(1)
-    rows.write.format("msk").mode("append").options(**options, job="load", routed="true").save()
-    read = spark.read.format("msk").options(**options).load()
+    rows.write.format("conditional-log").mode("append").options(**options, job="load", routed="true").save()
+    read = spark.read.format("conditional-log").options(**options).load()
     values = [row.value for row in read.selectExpr("STRING(value) AS value").collect()]
     assert sorted(values) == sorted(f"{number}" for number in range(40))

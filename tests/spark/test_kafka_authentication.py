@@ -12,7 +12,7 @@ import pytest
 
 from spark_cas import bootstrap, open_log, route, verify_log
 from spark_cas.core.errors import OptionError
-from tests.kafka.authenticating import AWS_USER, MSK, SECRETS, WAYS
+from tests.kafka.authenticating import AWS_USER, SECRETS, WAYS
 from tests.kafka.clients import create_topic
 from tests.long import full
 from tests.spark.short_runs import ARGUMENTS
@@ -25,8 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 FIRST = "token provider"
 """The workers import its function, and each of their clients gets a token from it."""
-ALL = [FIRST, *full(*(way for way in WAYS if way not in (FIRST, MSK)))]
-"""The workers of this session lack the environment of a user of Amazon MSK: see `tests.kafka.test_msk`."""
+ALL = [FIRST, *full(*(way for way in WAYS if way != FIRST))]
 
 
 def appended(authenticating, way: str, topic: str) -> list[str]:
@@ -69,6 +68,7 @@ def test_bulk_load_leaves_no_secret_in_the_event_log(authenticating, way, tmp_pa
     assert_hidden(told + ended.stdout + ended.stderr)
 
 
+@pytest.mark.usefixtures("msk_user")
 @pytest.mark.parametrize("way", ALL)
 def test_stream_and_bootstrap(spark, authenticating, way, tmp_path):
     topic = create_topic(authenticating.open, 2)
