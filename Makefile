@@ -176,7 +176,7 @@ test-spark: ready ## run the other tests in Spark
 CONNECT := spark_connect or test_connect or on_connect or connect_session or [connect]
 
 test-connect: ready ## run all tests of Spark Connect, which are also in the other lanes
-	$(BIN)/python -m pytest -k "$(CONNECT)" tests/spark tests/programs/input
+	$(BIN)/python -m pytest -k "$(CONNECT)" tests/spark tests/programs
 
 # pip builds a wheel of each version once, and caches it.
 test-spark-4.0 test-whole-4.0: PYSPARK := 4.0.5

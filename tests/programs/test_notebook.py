@@ -2,14 +2,21 @@
 
 import json
 import os
+import re
 import sys
+import sysconfig
+import venv
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from nbclient.exceptions import DeadKernelError
+from packaging.utils import canonicalize_name
 
+from tests.long import full
 from tests.spark.short_runs import conf_folder
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(320)]
@@ -19,6 +26,8 @@ CELL_SECONDS = 200
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 RESULT = """
 import json
+
+import spark_cas
 
 def drawn(figure):
     return [
@@ -48,22 +57,43 @@ def has_picture(cell: nbformat.NotebookNode) -> bool:
     return any("image/png" in output.get("data", {}) for output in cell.outputs)
 
 
+def client_of(notebook: nbformat.NotebookNode, folder: Path, kernel: str) -> NotebookClient:
+    resources = {"metadata": {"path": str(folder)}}
+    return NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name=kernel, resources=resources)
+
+
+classic_and_connect = pytest.mark.parametrize("ran", ["classic", *full("connect")], indirect=True)
+
+
 @pytest.fixture
-def ran(tmp_path, monkeypatch):
-    """A function that runs a notebook and returns its code cells, and the value of an expression at its end."""
+def ran(request, tmp_path, monkeypatch):
+    """A function that runs a notebook and returns its code cells, and the value of an expression at its end.
+
+    With the parameter "connect", it runs as on Databricks: with the variable of its runtime, on Spark Connect.
+    """
+    on_connect = getattr(request, "param", "classic") == "connect"
     environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment |= {"TMPDIR": str(tmp_path), "SPARK_LOCAL_DIRS": str(tmp_path)}
     environment["SPARK_CONF_DIR"] = conf_folder(tmp_path / "conf")
+    if on_connect:
+        request.getfixturevalue("spark")
+        environment["SPARK_REMOTE"] = f"sc://127.0.0.1:{request.getfixturevalue('connect_port')}"
+        environment["DATABRICKS_RUNTIME_VERSION"] = "18.0"
     for name, value in environment.items():
         monkeypatch.setitem(os.environ, name, value)
 
-    def ran(name, value="None"):
+    def ran(name, value="None", kernel="python3"):
         notebook = nbformat.read(ROOT / name, as_version=4)
         code = code_of(notebook)
+        if on_connect:
+            code[1].source = code[1].source.replace('FOLDER = ""', f"FOLDER = {str(tmp_path / 'logs')!r}")
         assert not any(cell.outputs or cell.execution_count for cell in code), "cleared before it is committed"
-        last = nbformat.v4.new_code_cell(RESULT.replace("VALUE", value))
+        if kernel != "python3":
+            notebook.cells.remove(code[0])  # it ran in the process before
+        check = "assert '.connect.' in type(spark).__module__\n" if on_connect else ""
+        last = nbformat.v4.new_code_cell(check + RESULT.replace("VALUE", value))
         notebook.cells.append(last)
-        NotebookClient(notebook, timeout=CELL_SECONDS, resources={"metadata": {"path": str(tmp_path)}}).execute()
+        client_of(notebook, tmp_path, kernel).execute()
         return code, json.loads(printed(last))
 
     return ran
@@ -72,25 +102,95 @@ def ran(tmp_path, monkeypatch):
 def test_all_notebooks_begin_with_the_same_cells():
     begins = {tuple(cell.source for cell in code_of(nbformat.read(path, as_version=4))[:2]) for path in NOTEBOOKS}
     assert len(NOTEBOOKS) == 5
-    [(install, setup)] = begins
+    [(_, setup)] = begins
     assert '"spark.sql.connect.serverStacktrace.enabled", "false"' in setup
-    installed = install.partition("%pip install ")[2].splitlines()[0].split()
-    assert installed == ["--quiet", '"{PACKAGE}"', "matplotlib"], "a path, because the index has no such package"
 
 
-def test_first_cell_installs_the_clone_that_has_the_notebook(tmp_path, monkeypatch):
+def test_first_cell_needs_a_path_outside_a_clone(tmp_path, monkeypatch):
+    """The index has no such package."""
     install = code_of(nbformat.read(NOTEBOOKS[0], as_version=4))[0].source
-    code = install.replace('%pip install --quiet "{PACKAGE}" matplotlib', "installed.append(PACKAGE)")
-    installed: list[str] = []
-    monkeypatch.chdir(ROOT / "notebooks")
-    exec(code, {"installed": installed})  # noqa: S102
-    assert installed == [], "it is installed here"
-    monkeypatch.setattr(metadata, "distributions", lambda **_: iter(()))
-    exec(code, {"installed": installed})  # noqa: S102
-    assert installed == [str(ROOT)]
+    code = re.sub(r"( +)%pip .*", r"\1raise AssertionError", install)
     monkeypatch.chdir(tmp_path)
+    exec(code, {})  # noqa: S102
+    monkeypatch.setattr(metadata, "distributions", lambda **_: iter(()))
     with pytest.raises(ValueError, match="PACKAGE"):
-        exec(code, {"installed": installed})  # noqa: S102
+        exec(code, {})  # noqa: S102
+
+
+NOT_IN_RUNTIME = re.compile(
+    r"(_?spark_cas|key_value_store|confluent_kafka|obstore|xxhash|matplotlib)\b(?!_)|.*\.pth$"
+)
+DBUTILS = """
+import os
+from types import SimpleNamespace
+
+dbutils = SimpleNamespace(library=SimpleNamespace(restartPython=lambda: os._exit(0)))
+"""
+"""A stand-in for the utilities of Databricks: a restart ends the process. The test starts the next one."""
+
+
+def wheel_of(folder, name, version, *requirements):
+    """Write an empty wheel."""
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {each}" for each in requirements]
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        info = f"{name}-{version}.dist-info"
+        wheel.writestr(f"{info}/METADATA", "\n".join(lines))
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+@pytest.fixture
+def runtime_kernel(tmp_path, monkeypatch):
+    """The name of a kernel whose packages are in two folders, as on Databricks: those of the runtime, and new ones.
+
+    The runtime has neither the package nor all of its dependencies. Besides the index, pip finds a newer matplotlib,
+    which needs a newer pyarrow than that of the runtime. Both are empty wheels.
+    """
+    runtime, wheels, spec = (tmp_path / name for name in ("runtime", "wheels", "jupyter/kernels/runtime"))
+    for folder in (runtime, wheels, spec):
+        folder.mkdir(parents=True)
+    for each in Path(sysconfig.get_path("purelib")).iterdir():
+        if not NOT_IN_RUNTIME.match(each.name):
+            (runtime / each.name).symlink_to(each)
+    venv.create(tmp_path / "venv")
+    python = str(tmp_path / "venv/bin/python")
+    [packages] = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (packages / "runtime.pth").write_text(f"{runtime}\n")
+    command = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (spec / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "runtime", "language": "python"}))
+    wheel_of(wheels, "matplotlib", "999", "pyarrow>=999")
+    wheel_of(wheels, "pyarrow", "999")
+    monkeypatch.setenv("PIP_FIND_LINKS", " ".join([str(wheels), os.environ.get("PIP_FIND_LINKS", "")]))
+    monkeypatch.setenv("JUPYTER_PATH", str(spec.parents[1]))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    return "runtime"
+
+
+def run_first_cell(kernel):
+    """Run the first cell in the clone, until the restart ends its process."""
+    cells = [nbformat.v4.new_code_cell(DBUTILS), code_of(nbformat.read(NOTEBOOKS[0], as_version=4))[0]]
+    with pytest.raises(DeadKernelError):
+        client_of(nbformat.v4.new_notebook(cells=cells), ROOT / "notebooks", kernel).execute()
+
+
+def test_first_cell_installs_the_clone_and_keeps_the_packages_of_the_runtime(runtime_kernel, tmp_path):
+    run_first_cell(runtime_kernel)
+    [packages] = (tmp_path / "venv").glob("lib/python*/site-packages")
+    installed, kept = (
+        {canonicalize_name(each.name) for each in metadata.distributions(path=[str(folder)])}
+        for folder in (packages, tmp_path / "runtime")
+    )
+    assert installed == {"spark-cas", "confluent-kafka", "obstore", "xxhash", "matplotlib"}
+    assert {"pyspark", "pyarrow", "pandas", "numpy"} <= kept
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ran", ["connect"], indirect=True)
+def test_second_cell_runs_in_the_process_after_the_installation(ran, runtime_kernel, tmp_path):
+    run_first_cell(runtime_kernel)
+    _, file = ran("notebooks/quickstart.ipynb", "spark_cas.__file__", runtime_kernel)
+    assert file.startswith(str(tmp_path / "venv"))
 
 
 def test_first_cells_reject_a_folder_of_the_driver_on_databricks(monkeypatch):
@@ -100,6 +200,7 @@ def test_first_cells_reject_a_folder_of_the_driver_on_databricks(monkeypatch):
         exec(setup, {})  # noqa: S102
 
 
+@classic_and_connect
 def test_quickstart_loads_once_and_rejects_a_stale_writer(ran):
     code, [series] = ran("notebooks/quickstart.ipynb", "drawn(figure)")
     texts = [printed(cell).strip() for cell in code]
@@ -125,6 +226,7 @@ def test_killed_bulk_load_resumes_without_doubled_rows(ran):
     assert set(series["rows stored twice"]) == {0}
 
 
+@classic_and_connect
 def test_bootstrap_rejects_stale_rows_and_loses_no_change(ran):
     values = "[final, attempts[['appended', 'rejected']].values.tolist(), drawn(figure)]"
     code, (final, attempts, [offsets, counts]) = ran("notebooks/bootstrap.ipynb", values)
@@ -136,6 +238,7 @@ def test_bootstrap_rejects_stale_rows_and_loses_no_change(ran):
     assert counts == {"appended rows": [28, 7, 5], "rejected rows": [12, 5, 0]}
 
 
+@classic_and_connect
 def test_stream_falls_behind_restarts_and_catches_up(ran):
     values = "[copied.count(), copied.select('key').distinct().count(), seen, stopped, resumed, drawn(figure)]"
     code, (rows, keys, seen, stopped, resumed, [counts, lag]) = ran("notebooks/streaming.ipynb", values)
@@ -151,6 +254,7 @@ def test_stream_falls_behind_restarts_and_catches_up(ran):
     assert behind[-1] == 0
 
 
+@classic_and_connect
 def test_reader_sees_all_rows_of_an_atomic_load_or_none(ran):
     code, [parts, atomic] = ran("notebooks/atomic-loads.ipynb", "drawn(figure)")
     assert has_picture(code[-1])
