@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import botocore.session
+import jsonschema
 import pytest
 import yaml
 from botocore.validate import validate_parameters
+from databricks.bundles.jobs import Job
 
 from spark_cas.core.errors import ERRORS_BY_KIND
 from spark_cas.options.parse import parse_load
 from spark_cas.programs import bulk_load
 from spark_cas.programs.errors import ExitCode, exit_code_of
+from tests.executables import executable
 from tests.pages import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -32,8 +35,12 @@ def bundle():
     return yaml.safe_load((CONF / "databricks/databricks.yml").read_text())["resources"]["jobs"]["load_flights"]
 
 
+def resource():
+    return yaml.safe_load((CONF / "kubernetes/spark-application.yaml").read_text())
+
+
 def application():
-    return yaml.safe_load((CONF / "kubernetes/spark-application.yaml").read_text())["spec"]
+    return resource()["spec"]
 
 
 def emr_job():
@@ -95,6 +102,49 @@ def test_the_names_within_the_bundle_agree():
     runtime = new["spark_version"].split(".")[0]
     assert f"databricks-{runtime}.txt" in INIT.read_text()
     assert (CONF / f"platforms/databricks-{runtime}.txt").is_file()
+
+
+def test_the_bundle_has_a_job_of_databricks():
+    """With the types of the Databricks CLI. They reject a field that a job does not have."""
+    Job.from_dict(bundle())
+    wrong = bundle()
+    wrong["job_clusters"][0]["new_cluster"]["init_script"] = []
+    with pytest.raises(ValueError, match="init_script"):
+        Job.from_dict(wrong)
+
+
+SPARK_OPERATOR = "github.com/kubeflow/spark-operator/v2@v2.4.0"
+SUM_OF_OPERATOR = "h1:Bo5rz5dlhqYEa7e/TLtUEVXDMNRotnVaQ4VLCyeLeOc="
+
+
+def strict(schema):
+    """Return a schema that rejects unknown fields, as `kubectl apply` does."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {"additionalProperties": False} if isinstance(schema.get("properties"), dict) else {}
+    return closed | {name: strict(each) for name, each in schema.items()}
+
+
+@pytest.mark.full
+def test_the_application_is_a_resource_of_the_operator(tmp_path):
+    """With the definition in the Go module of the operator. Go downloads it once into its cache (0.8 MB)."""
+    download = [executable("go"), "mod", "download", "-json", SPARK_OPERATOR]
+    module = json.loads(subprocess.run(download, cwd=tmp_path, check=True, capture_output=True).stdout)
+    assert module["Sum"] == SUM_OF_OPERATOR
+    folder = Path(module["Dir"]) / "charts/spark-operator-chart/crds"
+    definition = yaml.safe_load((folder / "sparkoperator.k8s.io_sparkapplications.yaml").read_text())["spec"]
+    [version] = [each for each in definition["versions"] if each["served"]]
+    assert resource()["apiVersion"] == f"{definition['group']}/{version['name']}"
+    assert resource()["kind"] == definition["names"]["kind"]
+    schema = strict(version["schema"]["openAPIV3Schema"])
+    schema["properties"]["metadata"] = {"type": "object", "required": ["name"]}
+    validator = jsonschema.Draft202012Validator(schema)
+    assert [each.message for each in validator.iter_errors(resource())] == []
+    wrong = resource()
+    wrong["spec"]["driver"]["serviceAcount"] = "spark"
+    assert ["'serviceAcount'" in each.message for each in validator.iter_errors(wrong)] == [True]
 
 
 def test_the_names_within_the_application_agree():
