@@ -237,6 +237,7 @@ def test_load_in_folder_is_complete(folder, tmp_path):
     load = folder.run("spark-submit", "--master", "local[1]", "jobs/bulk_load.py", *arguments, "--partitions", "2")
     assert load.returncode == 0, load.stdout
     assert json.loads(load.stdout.splitlines()[-1])["rows"] == 2
+    assert "rows=2" in load.stderr, "the line of the write"
 
 
 @pytest.fixture
