@@ -135,11 +135,16 @@ format: $(STAMP) ## format the code, and apply the fixes of the linter
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-# Tests that start processes, build packages or write many small files. Their lanes run them.
-BESIDES := chaos kv/http kv/test_killed.py programs/test_package.py contract/test_objects_local.py
+# Tests that start processes, build packages, write many small files or search many cases. Their lanes run them.
+BESIDES := chaos history kv mutants porcupine programs/test_package.py kafka/test_tokens.py kafka/test_kafka_python.py \
+	contract/test_objects_local.py contract/test_objects_memory.py contract/test_append_once.py \
+	log/test_counters.py log/test_fuzzed.py log/test_metrics_target.py log/test_schedules.py \
+	$(addprefix objects/,test_chunk_file.py test_hostile_chunk.py test_local.py test_servers.py test_whole_machine.py) \
+	spark/test_stream_expansion.py spark/test_stream_reader.py programs/input/test_avro_schema.py \
+	$(addprefix test_,architecture.py cli.py cli_records.py cli_formats.py house.py no_pyspark.py sigint.py)
 UNIT := not full and not spark and not s3 and not azure and not cluster and not kafka and not browser
 
-unit: $(STAMP) checker ## run the fast tests, which need no JVM, server or browser
+unit: $(STAMP) ## run the fast tests, which need no JVM, server or browser
 	$(BIN)/python -m pytest --numprocesses=2 -m "$(UNIT)" $(addprefix --ignore=tests/,$(BESIDES))
 
 # Tests mostly wait, so four lanes run at a time. Each lane starts and stops its own brokers and JVMs.
