@@ -19,7 +19,7 @@ from spark_cas.cli.opening import naming, read_options
 from spark_cas.core.finding import Finding, Problem, Severity
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
-from spark_cas.log.doctor import exact_transaction, examine, own_transactions
+from spark_cas.log.doctor import exact_transaction, examine
 from spark_cas.log.open import open_log, with_short_timeout
 from spark_cas.options.option_values import without_secret
 from spark_cas.programs.errors import ExitCode, UsageError
@@ -66,7 +66,7 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
 def _abort(log: Backend, arguments: argparse.Namespace) -> None:
     transactions = log.open_transactions()
     if arguments.producer_id is None:
-        own = own_transactions(transactions)
+        own = [each for each in transactions if each.own]
         for each in own:
             log.abort_transaction(each)
             print(f"aborted the transaction of {each.transactional_id}: its load retries, or fails and can run again")

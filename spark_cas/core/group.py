@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.plan import Plan
-from spark_cas.core.recorded_fields import from_fields, in_format, to_json
+from spark_cas.core.recorded_fields import from_fields, in_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,8 @@ def batch_of(group: str) -> int | None:
     return int(parts[1]) if len(parts) == 3 else None  # noqa: PLR2004 - a plan, a batch and a number
 
 
-def outcome_to_json(outcome: GroupOutcome) -> str:
-    """Return an outcome as one line of JSON."""
-    return to_json(outcome)
-
-
 def outcome_from_json(text: str | bytes, group: str) -> GroupOutcome:
-    """Parse the output of `outcome_to_json`; raise FormatError for other text."""
+    """Parse the `to_json` of an outcome; raise FormatError for other text."""
     with in_format(f"the outcome of group {group}"):
         fields = json.loads(text)
         return from_fields(GroupOutcome, {name: fields[name] for name in ("committed", "ends")})

@@ -62,11 +62,6 @@ def examine(log: Backend, now_ms: int) -> list[Finding]:
     return sorted(result, key=lambda each: -order.index(each.severity))
 
 
-def own_transactions(transactions: Iterable[OpenTransaction]) -> list[OpenTransaction]:
-    """Return the transactions that a fence of their transactional id aborts, of the log's own writers."""
-    return [each for each in transactions if each.own]
-
-
 def exact_transaction(
     transactions: Iterable[OpenTransaction], topic: str, partition: int, producer_id: int, epoch: int
 ) -> OpenTransaction:

@@ -293,10 +293,6 @@ class OptionValues:
             raise OptionError(NO_ADDRESS)
         return self._selection
 
-    def need_spec(self) -> AnySpec:
-        """Return the address of the log; raise OptionError if the options name none or several."""
-        return self.need_selection().only()
-
     def log_unused(self) -> None:
         """Log a warning for each option without an effect, once per process."""
         for key, instead in self._unused.items():

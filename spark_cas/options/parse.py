@@ -195,7 +195,7 @@ def _checked_write(values: OptionValues, *, stream: bool) -> WriteRequest:
 def _write_request(values: OptionValues, *, stream: bool) -> WriteRequest:
     job = values.get("job", str)
     return WriteRequest(
-        spec=values.need_spec(),
+        spec=values.need_selection().only(),
         job=None if job is None else check_name(job, "option job"),
         expected_offsets=_expected_offsets(values, stream=stream),
         checked=values.need("checkExpectedOffsets", bool),

@@ -54,10 +54,6 @@ class Selection:
     log_id: str | None = None
     """The expected id of the log; None for any. A log recreated under the same name has another id."""
 
-    def spec_of(self, topic: str) -> AnySpec:
-        """Return the spec of one of the logs."""
-        return self.spec.of_topic(topic)
-
     def answered_before(self) -> "Selection":
         """Return a copy that retries connection errors, for a caller that has reached the logs before."""
         return replace(self, spec=answered_before(self.spec))

@@ -35,7 +35,7 @@ from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.csv_text import CsvText, parse_csv_options
 from spark_cas.programs.input.exact_values import ReadOptions
 from spark_cas.programs.input.footers import footer_rows
-from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
+from spark_cas.programs.input.json_rows import DOCUMENT, json_rows
 from spark_cas.programs.input.parts import BAD, POSITION, POSITION_COLUMNS, UTF_8, encoding_name, keeps_line_ends
 from spark_cas.programs.input.recorded_list import ListedInput
 from spark_cas.programs.input.row_json import JSON_OPTIONS, row_json
@@ -254,7 +254,7 @@ def _key(request: LoadRequest) -> "Column":
     if request.key is None:
         key = F.lit(None).cast("string")
     else:
-        key = json_path_column(request.key) if _is_json_path(request) else _expression(request, "--key", request.key)
+        key = F.col(quoted(request.key)) if _is_json_path(request) else _expression(request, "--key", request.key)
     return key.alias("key")
 
 

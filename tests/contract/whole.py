@@ -6,9 +6,10 @@ import pytest
 
 from spark_cas.core.errors import ConflictError, FencedError, JobMismatchError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.group import ABORTED, outcome_to_json
+from spark_cas.core.group import ABORTED
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.plan import Completion, PartitionResult, Plan
+from spark_cas.core.recorded_fields import to_json
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.atomic_load import abort_group, commit_group
@@ -149,7 +150,7 @@ class WholeContract(ContractBase):
         commit_group(backend, plan, results)
         commit_group(backend, plan, results)
         abort_group(backend, plan)
-        assert backend.put_entry("outcome", plan.group, outcome_to_json(ABORTED)) != outcome_to_json(ABORTED)
+        assert backend.put_entry("outcome", plan.group, to_json(ABORTED)) != to_json(ABORTED)
         assert everything(backend) == ROWS
 
     def test_offsets_that_were_expected_before_it_hold_after_it_was_aborted(self, backend: Backend) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_cas.core.errors import FormatError
-from spark_cas.core.group import GroupOutcome, outcome_from_json, outcome_to_json
+from spark_cas.core.group import GroupOutcome, outcome_from_json
 from spark_cas.core.load_locks import LoadLock, LoadLocks, load_locks_from_json
 from spark_cas.core.plan import (
     BatchProgress,
@@ -37,7 +37,7 @@ VALUES = [
     (to_json(PROGRESS), partial(from_json, Progress), to_json),
     (to_json(COMPLETION), partial(from_json, Completion), to_json),
     (to_json(LOCKS), load_locks_from_json, to_json),
-    (outcome_to_json(OUTCOME), lambda text: outcome_from_json(text, "job/0.0"), outcome_to_json),
+    (to_json(OUTCOME), lambda text: outcome_from_json(text, "job/0.0"), to_json),
 ]
 FORGED = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
@@ -106,7 +106,7 @@ def test_a_forged_lock_has_no_impossible_partitions(bounds):
 
 @pytest.mark.parametrize("ends", [[[0, "Infinity"]], [[0]], {"0": 1}, 5])
 def test_a_forged_outcome_names_its_group(ends):
-    text = replaced(outcome_to_json(OUTCOME), ("ends",), ends).replace('"Infinity"', "Infinity")
+    text = replaced(to_json(OUTCOME), ("ends",), ends).replace('"Infinity"', "Infinity")
     with pytest.raises(FormatError, match=r"job/0\.0"):
         outcome_from_json(text, "job/0.0")
 

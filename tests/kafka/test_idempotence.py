@@ -112,9 +112,12 @@ def test_a_condition_is_never_dropped_for_want_of_a_right(secured, spec, given):
 
 def unrecorded(log, *jobs):
     """Return the name of a job whose registry partition has no entries of these jobs."""
-    registry = log._registry
-    taken = {registry._number(log.topic, job) for job in jobs}
-    return next(job for job in map(str, range(1000)) if registry._number(log.topic, job) not in taken)
+
+    def number(job):
+        return log._registry.of(f"{log.topic}/plan/{job}").at.partition
+
+    taken = {number(job) for job in jobs}
+    return next(job for job in map(str, range(1000)) if number(job) not in taken)
 
 
 def test_exactly_once_job_continues_so_or_fails(secured, spec):

@@ -149,7 +149,7 @@ def test_the_record_is_of_one_topic_and_readable(broker):
 def test_a_record_of_a_newer_version_is_an_error(broker):
     topic = create_topic(broker.bootstrap, 2)
     with KafkaLog(spec_of(broker, topic)) as log:
-        log._registry.put_layout(f"{topic}/partitioner/{log.layout().log_id}", '{"partitioner":"fnv1a"}')
+        log._registry.put(f"{topic}/partitioner/{log.layout().log_id}", '{"partitioner":"fnv1a"}')
         with pytest.raises(FormatError):
             log.layouts()
 

@@ -347,7 +347,7 @@ def test_driver_killed_during_a_put_does_not_block_others_for_long(spec):
     make_topic(spec.bootstrap_servers, spec.registry_topic)
     with KafkaLog(spec) as log:
         log.record_plan(plan_of(log, "job"))
-        registered = log._registry.of_job(spec.topic, "job")
+        registered = log._registry.of(key_of(spec, "plan", "job"))
         dead = TransactionalProducer(registered._spec, f"{spec.prefix}/dead")
         dead.init(SECONDS)
         dead.begin()

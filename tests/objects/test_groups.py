@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_cas.core.errors import FencedError, FormatError
-from spark_cas.core.group import GroupOutcome, outcome_from_json, outcome_to_json
+from spark_cas.core.group import GroupOutcome, outcome_from_json
 from spark_cas.core.outcome import Appended, Conflict
+from spark_cas.core.recorded_fields import to_json
 from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.atomic_load import abort_group, abort_left, commit_group
 from spark_cas.log.load.planning import complete_job
@@ -185,7 +186,7 @@ def test_a_job_whose_group_was_aborted_has_another():
 
 def test_invalid_outcome_is_rejected():
     outcome = GroupOutcome(committed=True, ends=((0, 7), (2, 9)))
-    assert outcome_from_json(outcome_to_json(outcome), "it") == outcome
+    assert outcome_from_json(to_json(outcome), "it") == outcome
     assert outcome_from_json('{"committed":true,"ends":[[0,7],[2,9]],"later":1}', "it") == outcome
     for text in ("{}", "[]", '{"committed":true}', '{"committed":true,"ends":[[1]]}', "no json"):
         with pytest.raises(FormatError, match="the outcome of group it"):

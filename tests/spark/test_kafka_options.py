@@ -111,7 +111,7 @@ BROKERS = {"kafka.bootstrap.servers": "a:9092,b:9092"}
 def test_several_topics_are_named_by_a_list_a_pattern_or_their_partitions():
     several = parse_read({**BROKERS, "subscribe": " flights ,delays,flights,"}).selection
     assert several.topics == ("delays", "flights")
-    assert several.spec_of("flights") == KafkaSpec("a:9092,b:9092", "flights")
+    assert several.spec.of_topic("flights") == KafkaSpec("a:9092,b:9092", "flights")
     assert parse_read({**BROKERS, "subscribepattern": "fl.*"}).selection.pattern == "fl.*"
     assigned = parse_read({**BROKERS, "assign": '{"flights": [1, 0], "delays": [3]}'}).selection
     assert assigned.topics == ("delays", "flights")

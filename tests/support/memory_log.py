@@ -11,7 +11,7 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, UndecidedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.expected_offsets import check_expected
-from spark_cas.core.group import ABORTED, outcome_from_json, outcome_to_json, takes_place
+from spark_cas.core.group import ABORTED, outcome_from_json, takes_place
 from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import (
@@ -33,6 +33,7 @@ from spark_cas.core.plan import (
     resume_offset,
     trimmed_unseen,
 )
+from spark_cas.core.recorded_fields import to_json
 from spark_cas.core.records import RECORDS
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log import clock
@@ -158,7 +159,7 @@ class MemoryLog(Backend):
                     return refusal
                 ahead = at.undecided if group is not None and at.of(group) is None else None
                 if ahead and clock.now_ms() >= ahead.decide_by_ms:
-                    self._decide(ahead.group, outcome_to_json(ABORTED))
+                    self._decide(ahead.group, to_json(ABORTED))
                     continue
                 if ahead is None:
                     return append(at)
@@ -232,7 +233,7 @@ class MemoryLog(Backend):
         with self._lock:
             at = self._partition(partition)
             if at.undecided:
-                self._decide(at.undecided.group, outcome_to_json(ABORTED))  # its layout ends here
+                self._decide(at.undecided.group, to_json(ABORTED))  # its layout ends here
             at.layout_epoch = max(at.layout_epoch, intent.epoch)
             return at.end_offset
 

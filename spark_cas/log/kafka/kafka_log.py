@@ -15,7 +15,7 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, OptionError, TrimmedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.finding import Finding, OpenTransaction
-from spark_cas.core.group import ABORTED, job_of, outcome_from_json, outcome_to_json
+from spark_cas.core.group import ABORTED, job_of, outcome_from_json
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.micro_batch import unexpired_ms
@@ -23,6 +23,7 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import Layout, Plan, Progress
+from spark_cas.core.recorded_fields import to_json
 from spark_cas.core.records import RECORDS
 from spark_cas.log import timing
 from spark_cas.log.backend import Backend, Preflight
@@ -282,7 +283,7 @@ class KafkaLog(KafkaRegistry, Backend):
             plan = self.plan(job_of(job))
             result = None if plan is None else self._whole_of(replace(plan, group=job)).outcome()
             if result is not None:
-                return outcome_to_json(result)
+                return to_json(result)
         return super().entry(kind, job)
 
     def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
@@ -290,18 +291,18 @@ class KafkaLog(KafkaRegistry, Backend):
             return super().put_entry(kind, job, text)
         plan = self.plan(job_of(job))
         if plan is None:
-            return outcome_to_json(ABORTED)
+            return to_json(ABORTED)
         wanted = outcome_from_json(text, job)
         with self._turn:
             whole = self._whole.pop(job, None) or self._whole_of(replace(plan, group=job))
             try:
                 held = None if wanted.committed else whole.outcome()
                 if held is not None:
-                    return outcome_to_json(held)  # do not fence a writer that is active by now
+                    return to_json(held)  # do not fence a writer that is active by now
                 if not wanted.committed:
                     # Record the abort before fencing its writer: a writer that claims later finds it.
                     super().put_entry(kind, job, text)
-                return outcome_to_json(whole.decide(wanted))
+                return to_json(whole.decide(wanted))
             finally:
                 whole.close()
 

@@ -17,9 +17,10 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import FencedError, InputChangedError, OptionError, TransactionEndedError
-from spark_cas.core.group import ABORTED, GroupOutcome, batch_of, group_name, outcome_from_json, outcome_to_json
+from spark_cas.core.group import ABORTED, GroupOutcome, batch_of, group_name, outcome_from_json
 from spark_cas.core.outcome import raise_for_outcome
 from spark_cas.core.plan import PartitionResult, Plan, Progress
+from spark_cas.core.recorded_fields import to_json
 from spark_cas.core.records import RECORDS
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
@@ -157,7 +158,7 @@ def _outcome(log: Backend, group: str) -> GroupOutcome | None:
 
 
 def _decide(log: Backend, group: str, outcome: GroupOutcome) -> GroupOutcome:
-    return outcome_from_json(log.put_entry("outcome", group, outcome_to_json(outcome)), group)
+    return outcome_from_json(log.put_entry("outcome", group, to_json(outcome)), group)
 
 
 _DOING = "loading as a whole"

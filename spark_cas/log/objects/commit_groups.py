@@ -4,9 +4,9 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 
-from spark_cas.core.group import ABORTED, GroupOutcome, outcome_from_json, outcome_to_json
+from spark_cas.core.group import ABORTED, GroupOutcome, outcome_from_json
 from spark_cas.log import clock
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
@@ -70,7 +70,7 @@ class Groups:
         return StoredChunk(replace(header, progress=None), stored.checksum)
 
     def abort(self, group: str) -> None:
-        document = documents.encode(json.loads(outcome_to_json(ABORTED)))
+        document = documents.encode(asdict(ABORTED))
         self._remember(group, self._store.put_once(paths.entry("outcome", group), document))
 
     def abort_overdue(self, stored: StoredChunk) -> None:

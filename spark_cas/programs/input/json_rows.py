@@ -6,13 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
-from spark_cas.programs.input.columns import arrow_type, missing_fields, quoted
+from spark_cas.programs.input.columns import arrow_type, missing_fields
 from spark_cas.programs.input.exact_values import (
     PLACE,
     TIME_OPTIONS,
@@ -52,7 +51,7 @@ from spark_cas.programs.input.spark_files import parsed_schema, read_lines
 from spark_cas.spark.versions import parse_json
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 DOCUMENT = "_input_document"
 """Column with the bytes of the document in UTF-8."""
@@ -244,7 +243,8 @@ def json_rows(
         files: all files of the input, in the order of their rows
         schema: names and types of the fields in SQL; None takes those of all documents, and scalars as their text
         read_options: options of Spark's JSON reader; without `multiLine` each line is a document
-        paths: values of the documents to return as columns, see `json_path_column`
+        paths: values of the documents to return as columns, such as `$.customer.id`. Each column has the name of its
+          path, and the exact text of the value: a string without quotes and escapes, and null if the value is null
         with_columns: whether fields are returned as columns. Without them no file is read to infer a schema
         with_bad: whether to return malformed documents, and those that the schema excludes, in the column `BAD`.
           Otherwise they raise an error.
@@ -279,14 +279,6 @@ def json_rows(
     result = T.StructType([*columns, *task_schema, T.StructField(PLACE, T.StringType()), *bad])
     rows = read_lines(spark, files, partial(_json_batches, task=replace(task, schema=fields)), result, count)
     return with_parsed_times(rows, fields, formats)
-
-
-def json_path_column(path: str) -> "Column":
-    """Return the column of a path in the result of `json_rows`: the exact text of the value at `$.customer.id`.
-
-    A string has no quotes and escapes. A number, object or array is as in the document, and null is null.
-    """
-    return F.col(quoted(path))
 
 
 def _json_batches(part: Part, pieces: Iterator[bytes], task: _Format) -> Iterator[pa.RecordBatch]:

@@ -72,7 +72,7 @@ def read_records(request: ReadRequest, task: RecordsPartition, schema: StructTyp
     """Read the records of one task, in the columns of ``schema``; for ``view=newest`` those of `newest_of_keys`."""
     arrow = arrow_schema(schema)
     columns = tuple(name for name in (*RECORDS.names, TIMESTAMP_TYPE) if name in arrow.names)
-    with planned_log(request.selection.spec_of(task.ranges[0][0].topic), task.log_id) as log:
+    with planned_log(request.selection.spec.of_topic(task.ranges[0][0].topic), task.log_id) as log:
         for at, offsets in task.ranges:
             builder = RowBuilder(arrow, at.topic, at.partition)
             result = _kept_records(log, at, offsets, columns, fail_on_data_loss=request.range.fail_on_data_loss)

@@ -66,7 +66,7 @@ class SelectedLogs(ExitStack):
 
     def log(self, topic: str) -> Backend:
         if topic not in self._open:
-            self._open[topic] = self.enter_context(open_here(self._selection.spec_of(topic)))
+            self._open[topic] = self.enter_context(open_here(self._selection.spec.of_topic(topic)))
             self.callback(self._open.pop, topic)
             self.callback(self._layouts.clear)
         return self._open[topic]

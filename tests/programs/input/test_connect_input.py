@@ -11,8 +11,9 @@ from spark_cas.core.input_list import InputFile
 from spark_cas.options.parse import parse_load
 from spark_cas.programs.arguments import LoadRequest
 from spark_cas.programs.bad_rows import RowLimits, dead_letters_of, write_bad_rows
+from spark_cas.programs.input.columns import quoted
 from spark_cas.programs.input.csv_rows import csv_rows
-from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
+from spark_cas.programs.input.json_rows import DOCUMENT, json_rows
 from spark_cas.programs.input.recorded_list import ListedInput
 from spark_cas.programs.input.spark_files import require_complete, text_rows
 from spark_cas.programs.load_input import append_bad_rows, input_settings, ordered_rows, pinned_settings
@@ -45,7 +46,7 @@ def test_csv(connect, write):
 @needs_json
 def test_json(connect, write):
     file = write("a.jsonl", b'{"z":1.10,"y":1e400}\n')
-    frame = json_rows(connect, [file], None, {}, paths=["$.y"]).select("z", json_path_column("$.y"), DOCUMENT)
+    frame = json_rows(connect, [file], None, {}, paths=["$.y"]).select("z", quoted("$.y"), DOCUMENT)
     (row,) = frame.collect()
     assert (*row[:2], bytes(row[2])) == ("1.10", "1e400", b'{"z":1.10,"y":1e400}')
 

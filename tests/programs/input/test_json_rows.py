@@ -7,7 +7,8 @@ from decimal import Decimal
 import pytest
 
 from spark_cas.programs.errors import UsageError
-from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
+from spark_cas.programs.input.columns import quoted
+from spark_cas.programs.input.json_rows import DOCUMENT, json_rows
 from spark_cas.programs.input.parts import BAD, FILE, POSITION
 from tests.long import full
 from tests.programs.input.reading import message_of, rows_of, write_file
@@ -59,7 +60,7 @@ def test_paths_are_columns(rows, write):
     files = [write("a.jsonl.gz", gzip.compress(b'{"c":{"id":1.10}}\n{"c":{"id":"x"}}\n{"c":{"id":{ "a":1}}}\n{}\n'))]
     path = "$.c.id"
     expected = [("1.10",), ("x",), ('{ "a":1}',), (None,)]
-    assert rows(files, select=[json_path_column(path)], paths=[path], with_columns=False) == expected
+    assert rows(files, select=[quoted(path)], paths=[path], with_columns=False) == expected
     with pytest.raises(UsageError):
         rows(files, paths=["c.id"], with_columns=False)
 
@@ -132,7 +133,7 @@ def test_document_beyond_the_limits_of_the_parser_is_rejected(rows, write, rejec
     data = b'{"id":"a","x":null}\n' + BEYOND[kind] + b"\n"
     assert "line 2" in rejected(data)
     files = [write("a.jsonl", data)]
-    assert rows(files, paths=["$.id"], select=[json_path_column("$.id")], with_columns=False) == [("a",), ("b",)]
+    assert rows(files, paths=["$.id"], select=[quoted("$.id")], with_columns=False) == [("a",), ("b",)]
 
 
 def test_document_beyond_the_limits_is_a_bad_row(spark, write):

@@ -58,7 +58,8 @@ class Tokens:
             now = time.time()
             if self._expiry - now < _REUSED_SHARE * (self._expiry - self._received):
                 try:
-                    self._token, self._expiry = _new_token(self._name, self._arguments)
+                    result = call_function("option tokenProvider", self._name, self._arguments)
+                    self._token, self._expiry = _checked(result)
                     self._received, self._failure = time.time(), None
                 except OptionError as error:
                     self._failure = error.with_message(error.message)
@@ -88,11 +89,6 @@ def tokens_of(provider: str, extensions: str = "") -> Tokens:
     tokens = _OWN.setdefault((os.getpid(), provider, extensions), Tokens(provider, extensions))
     tokens("")
     return tokens
-
-
-def _new_token(name: str, arguments: dict[str, str]) -> tuple[str, float]:
-    """Call the function, and return its token and the expiry time."""
-    return _checked(call_function("option tokenProvider", name, arguments))
 
 
 def _checked(result: object) -> tuple[str, float]:

@@ -58,32 +58,18 @@ class Registry:
                     result.setdefault(key.removeprefix(prefix), text)
         return result
 
-    def put_layout(self, key: str, text: str) -> str:
-        """Record a layout entry unless it exists. Return the recorded entry."""
+    def exists(self) -> bool:
+        """Return whether a writer has created both topics."""
+        return self._count() is not None
+
+    def of(self, key: str) -> Entries:
+        """Return the current entries of the partition that stores a key."""
+        return self._storing(key).refresh()
+
+    def put(self, key: str, text: str) -> str:
+        """Record an entry unless it exists. Return the recorded entry."""
         self._settle()
-        return _put(self._layouts, key, text)
-
-    def of_runs(self) -> Entries:
-        """Return the current entries of cancelled runs."""
-        return self._layouts.refresh()
-
-    def put_of_run(self, key: str, text: str) -> str:
-        """Record an entry of a run unless it exists, if the topics exist. Return the recorded entry."""
-        return text if self._count() is None else _put(self._layouts, key, text)
-
-    def remove_of_run(self, key: str) -> None:
-        """Remove the entry of a run, if it exists."""
-        if self._count() is not None:
-            self._layouts.remove([key])
-
-    def of_job(self, topic: str, job: str) -> Entries:
-        """Return the current entries of the partition that stores a job."""
-        return self._partition(self._number(topic, job)).refresh()
-
-    def put_of_job(self, topic: str, job: str, key: str, text: str) -> str:
-        """Record an entry of a job unless it exists. Return the recorded entry."""
-        self._settle()
-        return _put(self._partition(self._number(topic, job)), key, text)
+        return _put(self._storing(key), key, text)
 
     def all_jobs(self) -> list[Entries]:
         """Return the current entries of all jobs."""
@@ -95,8 +81,11 @@ class Registry:
         for number in range(self._count() or 1):
             self._partition(number).prove()
 
-    def _number(self, topic: str, job: str) -> int:
-        return crc32(f"{topic}/{job}".encode()) % (self._count() or 1)
+    def _storing(self, key: str) -> Entries:
+        topic, kind, job = key.split("/", 2)
+        if kind in (*_OF_LAYOUTS, "cancelled"):
+            return self._layouts
+        return self._partition(crc32(f"{topic}/{job}".encode()) % (self._count() or 1))
 
     def _count(self) -> int | None:
         """Return over how many partitions jobs are spread. If that is None, all jobs are in the first."""
@@ -162,17 +151,18 @@ class KafkaRegistry:
         self._registry = clients.cached("registry", lambda: Registry(clients))
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
-        if kind == "cancelled":
-            return self._registry.of_runs().text(self._key(kind, job))
-        return self._registry.of_job(self._topic, job).text(self._key(kind, job))
+        key = self._key(kind, job)
+        return self._registry.of(key).text(key)
 
     def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
-        if kind == "cancelled":
-            return self._registry.put_of_run(self._key(kind, job), text)
-        return self._registry.put_of_job(self._topic, job, self._key(kind, job), text)
+        if kind == "cancelled" and not self._registry.exists():
+            return text
+        return self._registry.put(self._key(kind, job), text)
 
     def remove_cancelled(self, run: str) -> None:
-        self._registry.remove_of_run(self._key("cancelled", run))
+        key = self._key("cancelled", run)
+        if self._registry.exists():
+            self._registry.of(key).remove([key])
 
     def jobs(self) -> tuple[str, ...]:
         return tuple(sorted(job for job, _ in self._planned()))
@@ -185,9 +175,10 @@ class KafkaRegistry:
         fence(self._spec, [*ids, self._spec.id_of_atomic_load(job)] if plan.whole else ids)
         Ledger(self._clients.members, job).erase(self._clients.admin, self._topic, plan.partitions)
         if plan.input:
-            name = input_entry(job, plan.input)
-            self._registry.of_job(self._topic, name).remove([self._key("input", name)])
-        self._registry.of_job(self._topic, job).remove([self._key("plan", job), self._key("completion", job)])
+            key = self._key("input", input_entry(job, plan.input))
+            self._registry.of(key).remove([key])
+        keys = [self._key("plan", job), self._key("completion", job)]
+        self._registry.of(keys[0]).remove(keys)
 
     def jobs_with_own_id(self, log_id: str, partition: int) -> list[str]:
         """Return the jobs that may still write a partition of this topic under a transactional id of their own.

@@ -7,8 +7,8 @@ records it.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from confluent_kafka import TopicPartition
@@ -17,7 +17,7 @@ from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import Layout, Plan
-from spark_cas.core.recorded_fields import from_json, in_format
+from spark_cas.core.recorded_fields import from_json, in_format, to_json
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.client_errors import NotPermittedError, lacking, on_topic
 from spark_cas.log.kafka.offsets import end_offsets
@@ -121,16 +121,17 @@ class TopicLayouts:
     def begin(self, layout: Layout, partitions: int) -> Intent:
         """Record that an expansion of the topic begins. Raises FormatError, StorageError."""
         intent = Intent(partitions, partitions, layout.partitions)
-        return _intent(self.registry.put_layout(self._key("expansion", layout.log_id, intent.before), _json(intent)))
+        key = self._key("expansion", layout.log_id, intent.before)
+        return _parsed(Intent, self.registry.put(key, to_json(intent)))
 
     def finish(self, log_id: str, expansion: Expansion) -> None:
         """Record that an expansion is finished. Raises StorageError."""
-        self.registry.put_layout(self._key("layout", log_id, expansion.epoch), _json(expansion))
+        self.registry.put(self._key("layout", log_id, expansion.epoch), to_json(expansion))
 
     def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
         """Record the partitioner as `Backend.record_partitioner`."""
         key = f"{self.topic}/partitioner/{self.layout().log_id}"
-        return _partitioner(self.registry.put_layout(key, json.dumps({"partitioner": partitioner})))
+        return _partitioner(self.registry.put(key, json.dumps({"partitioner": partitioner})))
 
     def _changed_as_counted(self, log_id: str, epoch: int) -> LayoutChanged | None:
         count = len(require_planned(self.admin, self.topic, log_id, epoch).partitions)
@@ -147,8 +148,8 @@ class TopicLayouts:
     def _recorded(self, log_id: str) -> tuple[list[Intent], list[Expansion], Partitioner | None]:
         """Return the begun expansions, the finished ones (oldest first), and the partitioner if it is recorded."""
         entries = self.registry.layouts_below(f"{self.topic}/")
-        begun = [_intent(value) for key, value in entries.items() if key.startswith(f"expansion/{log_id}/")]
-        done = [_expansion(value) for key, value in entries.items() if key.startswith(f"layout/{log_id}/")]
+        begun = [_parsed(Intent, value) for key, value in entries.items() if key.startswith(f"expansion/{log_id}/")]
+        done = [_parsed(Expansion, value) for key, value in entries.items() if key.startswith(f"layout/{log_id}/")]
         named = entries.get(f"partitioner/{log_id}")
         return begun, sorted(done, key=lambda each: each.epoch), None if named is None else _partitioner(named)
 
@@ -179,24 +180,11 @@ def _unrecorded_expansions(known: int, done: list[Expansion], partitions: int) -
     return [*gaps, (at, partitions)] if at < partitions else gaps
 
 
-def _json(value: Intent | Expansion) -> str:
-    return json.dumps(asdict(value), sort_keys=True, separators=(",", ":"))
+def _parsed(kind: type[_Value], text: str) -> _Value:
+    with in_format("an expansion in the registry topic"):
+        return from_json(kind, text)
 
 
-def _intent(value: str) -> Intent:
-    return _parsed(value, lambda text: from_json(Intent, text))
-
-
-def _expansion(value: str) -> Expansion:
-    return _parsed(value, lambda text: from_json(Expansion, text))
-
-
-def _partitioner(value: str) -> Partitioner:
-    return _parsed(
-        value, lambda text: known_partitioner(json.loads(text)["partitioner"]), "the partitioner of a topic"
-    )
-
-
-def _parsed(value: str, make: Callable[[str], _Value], subject: str = "an expansion") -> _Value:
-    with in_format(f"{subject} in the registry topic"):
-        return make(value)
+def _partitioner(text: str) -> Partitioner:
+    with in_format("the partitioner of a topic in the registry topic"):
+        return known_partitioner(json.loads(text)["partitioner"])
