@@ -26,7 +26,7 @@ from spark_cas.core.errors import (
 from spark_cas.core.expansion import Layouts
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, partition_of_key
 from spark_cas.log.backend import Backend
-from spark_cas.log.open import answered_before, parse_address
+from spark_cas.log.open import parse_address
 
 REQUEST_SECONDS = 30.0
 
@@ -72,7 +72,7 @@ class Node:
             layout, layouts = opened.layout(), opened.layouts()
         _reject_expanded(layouts)
         self._partitioner = layouts.partitioner or DEFAULT_PARTITIONER
-        open_shard_log = log if callable(log) else partial(open_log, answered_before(parse_address(log, settings)))
+        open_shard_log = log if callable(log) else partial(open_log, parse_address(log, settings).as_reached())
         self._transactions = Transactions(open_shard_log, layout)
         self._partitions = layout.partitions
         numbers = sorted(range(layout.partitions) if shards is None else set(shards))

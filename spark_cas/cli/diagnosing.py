@@ -20,7 +20,7 @@ from spark_cas.core.finding import Finding, Problem, Severity
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.doctor import exact_transaction, examine
-from spark_cas.log.open import open_log, with_short_timeout
+from spark_cas.log.open import open_log
 from spark_cas.options.option_values import without_secret
 from spark_cas.programs.errors import ExitCode, UsageError
 from spark_cas.programs.program import print_line
@@ -44,7 +44,7 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
         raise UsageError("--json is for the report, and --abort makes none")
     spec = read_options(arguments).selection.only()
     # A part that is blocked is reported, so do not wait for it as long as a write would.
-    short = with_short_timeout(spec, int(1000 * timing.current().longest_request))
+    short = spec.with_patience(int(1000 * timing.current().longest_request))
     with naming(spec), open_log(short) as log:
         if arguments.abort:
             _abort(log, arguments)

@@ -1,7 +1,6 @@
 """Open the backend of a log from its address."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -56,7 +55,7 @@ def with_settings(
     )
 
 
-def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None) -> Backend:
+def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None, *, pooled: bool = False) -> Backend:
     """Open the log at a path, a URL or a spec. The log need not exist: ``create`` creates it.
 
     Use the result as a context manager, and open it in the process that uses it: its clients cannot be pickled and do
@@ -67,6 +66,8 @@ def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None) 
     Args:
         address: An address as for `parse_address`, or a spec.
         settings: Client settings as for `parse_address`. Ignored for a spec.
+        pooled: Whether the clients of a topic stay connected for the next log that the process opens. A pooled client
+            is used for at most five minutes. One that was idle for a minute is closed when the next log is opened.
 
     Raises:
         OptionError: No store serves the address.
@@ -76,21 +77,8 @@ def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None) 
     if isinstance(spec, KafkaSpec):
         from spark_cas.log.kafka import KafkaLog  # noqa: PLC0415 - Kafka's client loads for topics only
 
-        return KafkaLog(spec)
+        return KafkaLog(spec, pooled=pooled)
     return ObjectLog(spec)
-
-
-def open_again(spec: AnySpec) -> Backend:
-    """Open a log as `open_log`, with pooled clients if it is a topic, for a process that opens several logs.
-
-    A pooled client is used for at most five minutes. One that was idle for a minute is closed when the next log is
-    opened.
-    """
-    if isinstance(spec, KafkaSpec):
-        from spark_cas.log.kafka import KafkaLog  # noqa: PLC0415 - as above
-
-        return KafkaLog(spec, pooled=True)
-    return open_log(spec)
 
 
 class TopicList(Protocol):
@@ -115,27 +103,3 @@ def is_named(url: str, text: str) -> bool:
     """Return whether a text contains the address of a log: its URL or, for a directory, its path."""
     parts = urlsplit(url)
     return url in text or (parts.scheme == "file" and unquote(parts.path) in text)
-
-
-def answered_before(spec: AnySpec) -> AnySpec:
-    """Return the same log, marked as reachable before, so that connection failures are retried.
-
-    Without the mark, a connection failure raises at once, because the address may be wrong.
-    """
-    return replace(spec, reached=True)
-
-
-def for_one_transaction(spec: AnySpec, size: int) -> AnySpec:
-    """Return the same log for a transaction of ``size`` bytes, with a long enough timeout if it has transactions.
-
-    Raises:
-        BatchTooLargeError: The transaction would exceed the longest timeout.
-    """
-    return spec.with_transaction_of(size) if isinstance(spec, KafkaSpec) else spec
-
-
-def with_short_timeout(spec: AnySpec, patience_ms: int) -> AnySpec:
-    """Return the same log with a retry timeout of at most ``patience_ms``, for a short read."""
-    if isinstance(spec, KafkaSpec):
-        return spec.with_patience(patience_ms)
-    return replace(spec, patience_ms=min(spec.patience_ms, patience_ms))

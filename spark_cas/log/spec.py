@@ -100,6 +100,21 @@ class LogSpec:
         """Return the name of the server, for messages."""
         return f"the store of log {self.topic}"
 
+    def as_reached(self) -> Self:
+        """Return the same log, marked as reachable before, so that connection failures are retried.
+
+        Without the mark, a connection failure raises at once, because the address may be wrong.
+        """
+        return replace(self, reached=True)
+
+    def with_patience(self, most_ms: int) -> Self:
+        """Return the same log with a retry timeout of at most ``most_ms``."""
+        return replace(self, patience_ms=min(self.patience_ms, most_ms))
+
+    def with_transaction_of(self, size: int) -> Self:  # noqa: ARG002 - as that of a topic
+        """Return the same log: it has no transactions."""
+        return self
+
     def of_topic(self, topic: str) -> Self:  # noqa: ARG002 - as that of a topic
         """Return the same log: it has one name."""
         return self

@@ -14,7 +14,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.partitioner import Partitioner
 from spark_cas.core.plan import Layout
 from spark_cas.log.kafka.settings.address import kafka_spec
-from spark_cas.log.open import AnySpec, answered_before, parse_address
+from spark_cas.log.open import AnySpec, parse_address
 from spark_cas.options.read_range import ReadRange, Splitting, TopicPartition, TriggerLimits, listing
 from spark_cas.options.table import VIEW_RECORDS
 
@@ -54,9 +54,9 @@ class Selection:
     log_id: str | None = None
     """The expected id of the log; None for any. A log recreated under the same name has another id."""
 
-    def answered_before(self) -> "Selection":
+    def as_reached(self) -> "Selection":
         """Return a copy that retries connection errors, for a caller that has reached the logs before."""
-        return replace(self, spec=answered_before(self.spec))
+        return replace(self, spec=self.spec.as_reached())
 
     def selects(self, at: TopicPartition) -> bool:
         """Return whether these options select a partition, if it exists."""

@@ -16,7 +16,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import within
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.atomic_load import with_group
-from spark_cas.log.open import AnySpec, open_log, with_short_timeout
+from spark_cas.log.open import AnySpec, open_log
 from spark_cas.programs.program import print_line
 from spark_cas.spark.jvm import java_context
 
@@ -180,7 +180,7 @@ class LedgerWatch:
 
     def _read(self) -> None:
         if self._log is None:
-            self._log = open_log(with_short_timeout(self._spec, READ_TIMEOUT_MS))
+            self._log = open_log(self._spec.with_patience(READ_TIMEOUT_MS))
         self._find_blocking_job(self._log)
         earlier = self._switch_plan(self._log)
         for partition in range(self._log.layout().partitions):

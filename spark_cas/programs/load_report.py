@@ -20,7 +20,7 @@ from spark_cas.log.expanding import layout_since
 from spark_cas.log.jobs import removed_rows
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.planning import job_results, require_same_kind, require_same_log
-from spark_cas.log.open import AnySpec, open_log, with_short_timeout
+from spark_cas.log.open import AnySpec, open_log
 from spark_cas.options.request import WriteRequest
 from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of
 from spark_cas.programs.load_progress import READ_TIMEOUT_MS, Phase, Sample, duration
@@ -258,7 +258,7 @@ def rows_now(spec: AnySpec, job: str) -> JobRows | None:
     """Return the rows of a job in the log, complete or not; None if the log does not report them within 5 s."""
     try:
         # A stopped writer may leave a transaction open, and the report does not wait for it.
-        with open_log(with_short_timeout(spec, 5 * READ_TIMEOUT_MS)) as log:
+        with open_log(spec.with_patience(5 * READ_TIMEOUT_MS)) as log:
             rows = complete_rows(log, job)
             if rows is not None:
                 return rows

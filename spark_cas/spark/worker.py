@@ -9,7 +9,7 @@ from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import ConfirmingRead
-from spark_cas.log.open import AnySpec, answered_before, open_again, open_log
+from spark_cas.log.open import AnySpec, open_log
 from spark_cas.spark.accelerators.freezing import freeze_loaded_modules
 from spark_cas.spark.plain_errors import in_worker
 
@@ -23,7 +23,7 @@ _NOT_SHARED = (
 @contextmanager
 def open_here(spec: AnySpec) -> Iterator[Backend]:
     """Open the log of a spec for a ``with`` block. A Spark worker keeps its clients connected for later tasks."""
-    with (open_again if in_worker() else open_log)(spec) as log:
+    with open_log(spec, pooled=in_worker()) as log:
         yield log
     freeze_loaded_modules()
 
@@ -37,7 +37,7 @@ def planned_log(spec: AnySpec, log_id: str, *, appending: bool = False) -> Itera
 
     With ``appending``, the check may use metadata of the worker's last task, because an append checks the id too.
     """
-    with open_here(answered_before(spec)) as log:
+    with open_here(spec.as_reached()) as log:
         wait = ConfirmingRead(timing.current().planned_log, "looking for the log that the driver planned with")
         while not _is(log, log_id, appending=appending):
             # This worker's broker may have older metadata than the driver's.

@@ -12,7 +12,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.objects import ObjectLog
-from spark_cas.log.open import open_log, parse_address, with_short_timeout
+from spark_cas.log.open import open_log, parse_address
 from spark_cas.log.spec import LogSpec
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ def test_a_spec_is_the_same_after_a_round_trip():
 
 
 def test_read_only_access_has_shorter_timeouts():
-    look, patient = with_short_timeout(TOPIC, 10), with_short_timeout(TOPIC, 10**9)
+    look, patient = TOPIC.with_patience(10), TOPIC.with_patience(10**9)
     assert isinstance(look, KafkaSpec)
     assert isinstance(patient, KafkaSpec)
     assert (look.patience_seconds, look.open_transaction_wait_ms, look.url) == (0.01, 10, TOPIC.url)
@@ -57,8 +57,8 @@ def test_read_only_access_has_shorter_timeouts():
         TOPIC.open_transaction_wait_ms,
     )
     path = LogSpec.parse("/data/flights")
-    assert with_short_timeout(path, 10) == replace(path, patience_ms=10)
-    assert with_short_timeout(path, 10**9) == path
+    assert path.with_patience(10) == replace(path, patience_ms=10)
+    assert path.with_patience(10**9) == path
 
 
 def loads_kafkas_client(statement):

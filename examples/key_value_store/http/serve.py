@@ -16,7 +16,7 @@ from key_value_store.http.access import Access
 from key_value_store.http.app import app_of
 from key_value_store.node import Node
 from spark_cas import open_log
-from spark_cas.log.open import AnySpec, answered_before
+from spark_cas.log.open import AnySpec
 
 GRACE_SECONDS = 10
 """After a signal, running requests have this much time to end."""
@@ -88,7 +88,7 @@ def serve(
     with open_log(log) as opened:
         name, shards = opened.topic, opened.layout().partitions
     # From now on the node retries if the log cannot be reached.
-    with Node(partial(open_log, answered_before(log)), address=address, folder=folder, nodes=nodes) as node:
+    with Node(partial(open_log, log.as_reached()), address=address, folder=folder, nodes=nodes) as node:
         config = uvicorn.Config(
             app_of(node, address, name, nodes, access),
             http=BoundedProtocol,

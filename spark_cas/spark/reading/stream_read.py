@@ -186,7 +186,7 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
         self._logs = self._logs or SelectedLogs(self.request.selection)
 
     def _selected(self) -> SelectedLogs:
-        self._logs = self._logs or SelectedLogs(self.request.selection.answered_before())
+        self._logs = self._logs or SelectedLogs(self.request.selection.as_reached())
         return self._logs
 
     def _read(self, known_epochs: Mapping[str, int]) -> LogStates:

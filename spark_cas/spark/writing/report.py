@@ -28,7 +28,7 @@ from spark_cas.core.recorded_fields import to_json
 from spark_cas.log import clock, timing
 from spark_cas.log.load.cancelling import Rejection, RunCancelledError, TaskRun, cancel_run
 from spark_cas.log.log_lines import log_write
-from spark_cas.log.open import AnySpec, with_short_timeout
+from spark_cas.log.open import AnySpec
 from spark_cas.options import report_file
 from spark_cas.options.lineage import send_run
 from spark_cas.options.publish_metrics import Measurement, publish
@@ -319,7 +319,7 @@ def for_last_requests(spec: AnySpec) -> AnySpec:
 
     The error of the write is raised after them.
     """
-    return with_short_timeout(spec, int(1000 * timing.current().longest_request))
+    return spec.with_patience(int(1000 * timing.current().longest_request))
 
 
 def stop_others(spec: AnySpec, log_id: str, run: str, rejection: Rejection) -> None:

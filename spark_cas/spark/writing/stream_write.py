@@ -35,7 +35,6 @@ from spark_cas.log.load.append_micro_batch import (
 from spark_cas.log.load.atomic_load import Spool, abort_group, aborted, in_one_transaction, is_committed, with_group
 from spark_cas.log.load.cancelling import TaskRun
 from spark_cas.log.load.locking import Applicant, acquire_lock, release_lock
-from spark_cas.log.open import answered_before, for_one_transaction
 from spark_cas.options.request import LOCK_WAIT_TIMEOUT_MS, WriteRequest
 from spark_cas.spark.arrow_rows import by_partition
 from spark_cas.spark.plain_errors import called_by_spark
@@ -115,7 +114,7 @@ def plan_stream_write(request: WriteRequest, schema: StructType) -> "StreamWrite
     For a process that only commits, this skips the checks and the plan. They were done for the writer of the tasks.
     """
     # This runs for each batch. The brokers were almost always reached for the previous one.
-    request = replace(request, spec=answered_before(request.spec))
+    request = replace(request, spec=request.spec.as_reached())
     refuse_one_transaction(request)
     if only_commits():
         return StreamWriter(Sink(request, placement=None))
@@ -184,7 +183,7 @@ def _task(request: WriteRequest, schema: StructType, run: str | None) -> BatchTa
     mark = check_write_schema(schema, routed=request.routed, on_brokers=request.spec.has_brokers, names=request.names)
     if mark is not None:
         # `route` has already reached the log.
-        request = replace(request, spec=answered_before(request.spec))
+        request = replace(request, spec=request.spec.as_reached())
         mark.require_whole()
     refuse_claims(schema, "a micro-batch has no offsets that its query could know. Drop the column.")
     markers: EndMarkers = mark.end_markers if mark else "none"
@@ -254,7 +253,7 @@ def _append_in_one_transaction(
     task: BatchTask, job: str, batch: Batch, pairs: Iterable[tuple[int, pa.RecordBatch]], counts: TaskRun
 ) -> BatchReport:
     spec, log_id = task.request.spec, task.layout.log_id
-    with Spool(pairs) as rows, planned_log(for_one_transaction(spec, rows.bytes), log_id) as log:
+    with Spool(pairs) as rows, planned_log(spec.with_transaction_of(rows.bytes), log_id) as log:
         plan = with_group(log, task.plan_in(log, job), batch.id)
         results = in_one_transaction(
             log,
@@ -330,7 +329,7 @@ def _complete(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> Non
         raise _with_job_state(sink, refusal, messages) from None
     results = [result for report in reports for result in report.results]
     groups = {report.group for report in reports if report.group}
-    with open_here(answered_before(sink.request.spec)) as log:
+    with open_here(sink.request.spec.as_reached()) as log:
         if not sink.request.whole:
             require_no_other_rows(log, reports[0].job, reports[0].batch, results)
             return
@@ -350,7 +349,7 @@ def _with_job_state(
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
     job = sink.request.job if isinstance(refusal, ConflictError) else None
     with suppress(ConditionalLogError):
-        with open_here(answered_before(sink.request.spec)) as log:
+        with open_here(sink.request.spec.as_reached()) as log:
             plan = None if job is None else sink.plan_in(log, job)
             if plan is None and report is not None:
                 return refused_batch(log, report.job, report.batch, refusal)
@@ -367,7 +366,7 @@ def _abort(sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id:
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
     if not sink.request.whole or sink.request.in_one_task or batch_id is None or report is None:
         return
-    with suppress(ConditionalLogError), open_here(for_last_requests(answered_before(sink.request.spec))) as log:
+    with suppress(ConditionalLogError), open_here(for_last_requests(sink.request.spec.as_reached())) as log:
         held = _lock(log, report)
         if held is not None:
             abort_group(log, with_group(log, sink.plan_in(log, report.job), batch_id))

@@ -40,7 +40,7 @@ from spark_cas.log.load.planning import (
     rows_before,
     rows_of_run,
 )
-from spark_cas.log.open import AnySpec, answered_before, for_one_transaction
+from spark_cas.log.open import AnySpec
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.arrow_rows import by_partition
 from spark_cas.spark.plain_errors import called_by_spark
@@ -210,7 +210,7 @@ def checked_write(
     )
     if mark is not None:
         # `route` has already reached the log.
-        request = replace(request, spec=answered_before(request.spec))
+        request = replace(request, spec=request.spec.as_reached())
     if request.idempotence == OFF:
         refuse_conditions(request, schema, AT_LEAST_ONCE)
     check_report(request.report)
@@ -315,7 +315,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         with Spool(pairs) as rows:
             if not rows:
                 return TaskReport()
-            with planned_log(for_one_transaction(task.request.spec, rows.bytes), task.plan.log_id) as log:
+            with planned_log(task.request.spec.with_transaction_of(rows.bytes), task.plan.log_id) as log:
 
                 def append() -> tuple[PartitionResult, ...]:
                     run.restart()

@@ -57,6 +57,13 @@ class KafkaSpec:
         """Return whether the user sets how long a broker waits for more records before it answers a fetch."""
         return "fetch.wait.max.ms" in dict(self.client_options)
 
+    def as_reached(self) -> Self:
+        """Return the same topic, marked as reachable before, so that connection failures are retried.
+
+        Without the mark, a connection failure raises at once, because the address may be wrong.
+        """
+        return replace(self, reached=True)
+
     def with_patience(self, most_ms: int) -> Self:
         """Return the same topic with timeouts of at most ``most_ms``, including waits for transactions of others."""
         shorter = min(most_ms, int(1000 * self.patience_seconds))
