@@ -39,6 +39,7 @@ def documented(page: str, task: str, topic: str, prefix: str) -> list[Right]:
         "the topics": [topic, registry, layouts],
         "both registry topics": [registry, layouts],
         "`spark-cas.registry`": [registry],
+        "`spark-cas.layouts`": [layouts],
         "the topic `__transaction_state`": ["__transaction_state"],
         "`__transaction_state`": ["__transaction_state"],
         "`__consumer_offsets`": ["__consumer_offsets"],

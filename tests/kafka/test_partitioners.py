@@ -138,10 +138,8 @@ def test_the_record_is_of_one_topic_and_readable(broker):
         assert log.layouts().partitioner is None
         pin_plan(log, "job", ExpectedOffsets("none"), placement=Placement("crc32", named=True))
         log_id = log.layout().log_id
-        held = log._registry.layouts_below(f"{topic}/")
-        assert {key: json.loads(text) for key, text in held.items()} == {
-            f"partitioner/{log_id}": {"partitioner": "crc32"}
-        }
+        held = log._registry.of(f"{topic}/partitioner/{log_id}").texts(f"{topic}/")
+        assert [json.loads(text) for text in held] == [{"partitioner": "crc32"}]
     with KafkaLog(KafkaSpec(broker.bootstrap, create_topic(broker.bootstrap, 2), topic)) as other:
         assert other.layouts().partitioner is None
 

@@ -1,6 +1,5 @@
-"""The registry topics: reads, concurrent writers, entries of older versions, and records that are not entries."""
+"""The registry topics: reads, concurrent writers, and records that are not entries."""
 
-import json
 import logging
 import os
 import time
@@ -16,7 +15,7 @@ from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import FormatError, RecordTooLargeError
-from spark_cas.core.outcome import Appended, LayoutChanged
+from spark_cas.core.outcome import Appended
 from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress
 from spark_cas.core.recorded_fields import to_json
 from spark_cas.core.records import records_of_bytes
@@ -26,7 +25,6 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.sending import produce
 from spark_cas.log.kafka.registry import compacted_map
-from spark_cas.log.kafka.registry.compacted_map import kind_of
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from tests.contract.base import at_once
 from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
@@ -173,61 +171,6 @@ def test_a_completion_of_any_number_of_partitions_is_recorded(spec):
         assert log.record_completion(completion_of(plan, 1)) == completion
 
 
-def test_entries_of_an_older_version_are_read_and_kept(spec):
-    make_topic(spec.bootstrap_servers, spec.registry_topic, 3)
-    with KafkaLog(spec) as log:
-        old = plan_of(log, "old")
-        done = completion_of(old, 3)
-        intent = {"epoch": 2, "partitions": 2, "before": 1}
-        expansion = {"epoch": 2, "partitions": 2, "thresholds": [0]}
-        record(
-            spec.bootstrap_servers,
-            spec.registry_topic,
-            (key_of(spec, "plan", "old"), to_json(old)),
-            (key_of(spec, "completion", "old"), to_json(done)),
-            (key_of(spec, "plan", "old"), to_json(replace(old, pinned_by="second"))),
-            (key_of(spec, "expansion", old.log_id, 1), json.dumps(intent)),
-        )
-        assert (log.plan("old"), log.completion("old"), log.jobs()) == (old, done, ("old",))
-        assert log.claim(0, old) == LayoutChanged(1, 2)
-        pending = log.layouts().pending
-        assert pending is not None
-        # The writer of a new entry copies the expansions of the whole prefix to the topic that claims read.
-        new = log.record_plan(plan_of(log, "new"))
-    with KafkaLog(spec) as log:
-        assert (log.plan("old"), log.completion("old"), log.jobs()) == (old, done, ("new", "old"))
-        assert log.record_plan(replace(old, pinned_by="third")) == old
-        assert log.claim(0, new) == LayoutChanged(1, 2)
-        assert log.layouts().pending == pending
-        assert log.begin_expansion(log.layout(), 7) == pending
-        record(
-            spec.bootstrap_servers,
-            spec.registry_topic,
-            (key_of(spec, "layout", old.log_id, 2), json.dumps(expansion)),
-        )
-        assert log.layouts().pending == pending, "a concurrent writer of an older version is not detected"
-        assert expand_log(log, 2).partitions == 2
-        assert log.layouts().expansions[0].thresholds == (log.bounds(0).end_offset,)
-    with KafkaLog(spec) as log:
-        run_job(log, "newer", TEN)
-        assert log.jobs() == ("new", "newer", "old")
-
-
-def test_reader_sees_an_expansion_of_an_older_version(broker):
-    spec = spec_of(broker.bootstrap, create_topic(broker.bootstrap, 2))
-    make_topic(broker.bootstrap, spec.registry_topic)
-    with KafkaLog(spec) as log:
-        log_id = log.layout().log_id
-        intent, expansion = {"epoch": 2, "partitions": 2}, {"epoch": 2, "partitions": 2, "thresholds": [7]}
-        for key, fields in (
-            (key_of(spec, "expansion", log_id, 1), {**intent, "before": 1}),
-            (key_of(spec, "layout", log_id, 2), expansion),
-        ):
-            record(broker.bootstrap, spec.registry_topic, (key, json.dumps(fields)))
-        assert [each.thresholds for each in log.layouts().expansions] == [(7,)]
-        assert spec.layouts_topic not in admin_of(broker.bootstrap).list_topics(timeout=SECONDS).topics
-
-
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_jobs_are_read_for_any_number_of_registry_partitions(spec, partitions):
     make_topic(spec.bootstrap_servers, spec.registry_topic, partitions)
@@ -317,6 +260,7 @@ def test_an_entry_in_more_pieces_than_it_has_is_an_error_and_can_be_removed(spec
         record(spec.bootstrap_servers, spec.layouts_topic, forged, first_piece)
         with pytest.raises(FormatError, match="cancelled/run"):
             log.entry("cancelled", "run")
+        assert log.layouts().pending is None
         log.remove_cancelled("run")
         assert log.entry("cancelled", "run") is None
 
@@ -385,9 +329,3 @@ def test_a_forgotten_job_leaves_that_of_the_same_name_on_another_topic_alone(spe
         forget_job(log, "job", 0, force=True)
         assert run_job(neighbour, "job", TEN).rows == 10
         assert values_in(neighbour, 0) == TEN[0]
-
-
-def test_the_kind_of_an_entry_is_the_middle_of_its_key():
-    assert kind_of("flights/plan/job") == "plan"
-    assert kind_of("flights/expansion/id/3") == "expansion"
-    assert kind_of("registry") == kind_of("flights") == kind_of("flights/other/job") == ""

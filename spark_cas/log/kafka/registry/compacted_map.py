@@ -54,7 +54,7 @@ _DEFLATED = b"x"
 """The first byte of zlib's format, and of no JSON text."""
 _IN_PIECES = re.compile(rb'\{"pieces":([0-9]+)\}')
 _KEY = re.compile(
-    r"registry|([^/]+)/(plan|completion|outcome|input|cancelled|piece|expansion|layout|partitioner)/(.+)", re.DOTALL
+    r"registry|[^/]+/(?:plan|completion|outcome|input|cancelled|piece|expansion|layout|partitioner)/.+", re.DOTALL
 )
 
 _LOG = logging.getLogger("spark_cas")
@@ -119,6 +119,11 @@ class Entries:
                 f"{self.at.topic} is not in the format of this spark_cas. Either a newer version or another "
                 f"program wrote it."
             ) from None
+
+    def texts(self, prefix: str) -> list[str]:
+        """Return the values of the entries whose keys begin with ``prefix``, as `text` does. Raises FormatError."""
+        values = [self.text(key) for key in list(self._held) if key.startswith(prefix)]
+        return [each for each in values if each is not None]
 
     def put(self, key: str, records: Records) -> None:
         """Record an entry, given as its `records_of`, unless there is one. In that case `held` has the existing one.
@@ -255,12 +260,6 @@ def refreshed(admin: Admin, partitions: list[Entries], timeout_seconds: float) -
         for each in partitions:
             each.forget()
     return partitions
-
-
-def kind_of(key: str) -> str:
-    """Return the kind of an entry, which is the middle part of its key."""
-    result = _KEY.fullmatch(key)
-    return (result[2] if result else None) or ""
 
 
 def records_of(key: str, text: str) -> Records:

@@ -6,11 +6,6 @@ removes them.
 
 A job's plan and completion are in one partition of the other topic, chosen by a hash of the job's name. The entry
 `registry` records over how many partitions jobs are spread. The first writer to the prefix records it.
-
-Earlier versions stored everything in partition 0 of the one topic. Until the entry exists, readers search that
-partition for all entries, expansions included. The writer that records the entry copies the expansions first, so that
-they are always visible. Do not write with an old and a new version at the same time: the new version does not see new
-entries of the old one.
 """
 
 import json
@@ -22,15 +17,15 @@ from spark_cas.core.plan import MOST_PARTITIONS, Completion, Plan, input_entry
 from spark_cas.core.recorded_fields import INVALID_FIELDS, recorded
 from spark_cas.log.kafka.client.clients import fence
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.registry.compacted_map import Entries, kind_of, records_of, refreshed
+from spark_cas.log.kafka.registry.compacted_map import Entries, records_of, refreshed
 from spark_cas.log.kafka.registry.group_metadata import Ledger
 from spark_cas.log.kafka.topic.topic_settings import describe
 from spark_cas.log.kafka.topic.topics import create_registry_topics
 from spark_cas.log.protocol import EntryKind
 
 _SETTLED = "registry"
-_OF_JOBS = ("plan", "completion", "input", "piece")
-_OF_LAYOUTS = ("expansion", "layout", "partitioner")
+_OF_CLAIMS = ("expansion", "layout", "partitioner", "cancelled")
+"""The kinds of entries in the topic that claims read."""
 
 
 class Registry:
@@ -41,22 +36,6 @@ class Registry:
         self.spec = self._readers.spec
         self._layouts = Entries(self._readers, self._admin, self.spec.layouts_topic, 0)
         self._jobs: dict[int, Entries] = {}
-
-    def layouts_below(self, prefix: str) -> dict[str, str]:
-        """Return all current layout entries that begin with ``prefix``, by the remainder of the key.
-
-        Raises FormatError, StorageError.
-        """
-        sources = [self._layouts.refresh()]
-        if self._settled() is None:
-            sources.append(self._partition(0).refresh())
-        result: dict[str, str] = {}
-        for source in sources:
-            for key in list(source.held):
-                text = source.text(key) if key.startswith(prefix) and kind_of(key) in _OF_LAYOUTS else None
-                if text is not None:
-                    result.setdefault(key.removeprefix(prefix), text)
-        return result
 
     def exists(self) -> bool:
         """Return whether a writer has created both topics."""
@@ -83,12 +62,12 @@ class Registry:
 
     def _storing(self, key: str) -> Entries:
         topic, kind, job = key.split("/", 2)
-        if kind in (*_OF_LAYOUTS, "cancelled"):
+        if kind in _OF_CLAIMS:
             return self._layouts
         return self._partition(crc32(f"{topic}/{job}".encode()) % (self._count() or 1))
 
     def _count(self) -> int | None:
-        """Return over how many partitions jobs are spread. If that is None, all jobs are in the first."""
+        """Return over how many partitions jobs are spread. If that is None, there are no jobs."""
         count = self._settled() or self._settled(self._layouts.refresh())
         if count is not None:
             self._admin.known.add(self.spec.registry_topic)  # by the writer that recorded the count
@@ -109,12 +88,7 @@ class Registry:
         if self._count() is not None:
             return
         create_registry_topics(self._admin, self.spec)
-        before = self._partition(0).refresh()
-        for key, entry in list(before.held.items()):
-            if kind_of(key) in _OF_LAYOUTS:
-                self._layouts.put(key, [(key, entry.value)])
-        old = any(kind_of(key) in _OF_JOBS for key in before.held)
-        count = 1 if old else len(describe(self._admin, self.spec.registry_topic).partitions)
+        count = len(describe(self._admin, self.spec.registry_topic).partitions)
         _put(self._layouts, _SETTLED, json.dumps({"partitions": count}))
 
     def _partition(self, number: int) -> Entries:

@@ -101,10 +101,9 @@ class TopicLayouts:
             intents, done, partitioner = self._recorded(layout.log_id)
         except NotPermittedError:
             if known_epoch is None:
-                spec = self.registry.spec
+                right = on_topic("Read", self.registry.spec.layouts_topic)
                 raise NotPermittedError(
-                    f"looking for partitions that were added to topic {self.topic} earlier: "
-                    f"{lacking(on_topic('Read', spec.layouts_topic), on_topic('Read', spec.registry_topic))}. "
+                    f"looking for partitions that were added to topic {self.topic} earlier: {lacking(right)}. "
                     f"Then read again."
                 ) from None
             intents, done, partitioner = [], [], None
@@ -130,7 +129,7 @@ class TopicLayouts:
 
     def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
         """Record the partitioner as `Backend.record_partitioner`."""
-        key = f"{self.topic}/partitioner/{self.layout().log_id}"
+        key = self._key("partitioner", self.layout().log_id)
         return _partitioner(self.registry.put(key, json.dumps({"partitioner": partitioner})))
 
     def _changed_as_counted(self, log_id: str, epoch: int) -> LayoutChanged | None:
@@ -147,14 +146,15 @@ class TopicLayouts:
 
     def _recorded(self, log_id: str) -> tuple[list[Intent], list[Expansion], Partitioner | None]:
         """Return the begun expansions, the finished ones (oldest first), and the partitioner if it is recorded."""
-        entries = self.registry.layouts_below(f"{self.topic}/")
-        begun = [_parsed(Intent, value) for key, value in entries.items() if key.startswith(f"expansion/{log_id}/")]
-        done = [_parsed(Expansion, value) for key, value in entries.items() if key.startswith(f"layout/{log_id}/")]
-        named = entries.get(f"partitioner/{log_id}")
+        key = self._key("partitioner", log_id)
+        entries = self.registry.of(key)
+        begun = [_parsed(Intent, text) for text in entries.texts(self._key("expansion", log_id, ""))]
+        done = [_parsed(Expansion, text) for text in entries.texts(self._key("layout", log_id, ""))]
+        named = entries.text(key)
         return begun, sorted(done, key=lambda each: each.epoch), None if named is None else _partitioner(named)
 
-    def _key(self, kind: str, log_id: str, partitions: int) -> str:
-        return f"{self.topic}/{kind}/{log_id}/{partitions}"
+    def _key(self, kind: str, *names: object) -> str:
+        return "/".join(map(str, (self.topic, kind, *names)))
 
     def _ends_now(self, partitions: int) -> tuple[int, ...]:
         ats = (TopicPartition(self.topic, each) for each in range(partitions))
