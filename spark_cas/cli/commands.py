@@ -51,7 +51,7 @@ def command_line() -> CommandLine:
     # `main` passes its arguments to the bulk load.
     program.add_command("load", "Load files exactly once, with Spark on this machine. See 'spark-cas load --help'.")
     describe = program.add_command(
-        "describe", "Show a log: its layout, the offsets of each partition, the progress of jobs, and active loads."
+        "describe", "Show a log: its layout, the offsets of each partition, its jobs and load locks."
     )
     _add_log_and_json(describe, "one JSON object")
     offsets = program.add_command(

@@ -15,20 +15,18 @@ from rich.table import Table
 from spark_cas.cli.command_line import json_line
 from spark_cas.cli.opening import duration_of, opened
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.plan import Layout, Progress
+from spark_cas.core.plan import Layout
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.clock import time_text
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.jobs import JobPartition, forget_job, job_states, older_jobs
+from spark_cas.log.jobs import JobPartition, JobState, forget_job, job_states, older_jobs
 from spark_cas.log.jobs import forget as forget_job_entries
-from spark_cas.log.load.after_expansion import plan_now
-from spark_cas.log.load.atomic_load import undecided_progress
 from spark_cas.log.load.locking import abort_job
 from spark_cas.log.load.planning import job_progress
 from spark_cas.programs.errors import ExitCode, UsageError
 
-_LONG = frozenset({"job", "planned", "newest chunk", "completed", "offsets", "lock of job", "undecided job"})
+_LONG = frozenset({"job", "planned", "newest chunk", "completed", "offsets", "lock of job"})
 _TEXT = _LONG | {"state", "complete", "since"}
 _PROGRESS = ("partition", "rows", "base_offset", "end_offset", "chunks", "complete", "committed_at_ms")
 _SHOWN_PARTITIONS = 4
@@ -64,23 +62,32 @@ def progress(arguments: argparse.Namespace) -> None:
 
 def jobs(arguments: argparse.Namespace) -> ExitCode:
     """List the jobs of a log: state, rows, times and offsets."""
-    code = ExitCode.COMPLETE
-    columns = ("job", "state", "rows", "planned", "newest chunk", "completed", "offsets")
-    rows: list[tuple[int | str, ...]] = []
+    states = []
     with opened(arguments) as log:
         for each in job_states(log):
-            if each.error is not None:
-                code = ExitCode.LOG_UNUSABLE
+            states.append(each)
             if arguments.json:
-                error = None if each.error is None else each.error.message
-                print(json_line({**asdict(replace(each, error=None)), "error": error}))
-                continue
-            times = (each.planned_at_ms or None, each.newest_chunk_ms, each.completed_at_ms)
-            state = f"{each.state}, load lock" if each.has_load_lock else each.state
-            rows.append((each.job, state, each.rows, *map(_time, times), _offsets_text(each.partitions)))
+                print(json_line(_fields_of(each)))
     if not arguments.json:
-        _console().print(table_of(columns, rows, log.topic))
-    return code
+        _console().print(_jobs_table(states, log.topic))
+    return _code_of(states)
+
+
+def _fields_of(state: JobState) -> dict[str, Any]:
+    return asdict(replace(state, error=None)) | {"error": None if state.error is None else state.error.message}
+
+
+def _code_of(states: Iterable[JobState]) -> ExitCode:
+    return ExitCode.LOG_UNUSABLE if any(each.error is not None for each in states) else ExitCode.COMPLETE
+
+
+def _jobs_table(states: Iterable[JobState], title: str | None = None) -> Table:
+    rows: list[tuple[int | str, ...]] = []
+    for each in states:
+        times = (each.planned_at_ms or None, each.newest_chunk_ms, each.completed_at_ms)
+        state = f"{each.state}, load lock" if each.has_load_lock else each.state
+        rows.append((each.job, state, each.rows, *map(_time, times), _offsets_text(each.partitions)))
+    return table_of(("job", "state", "rows", "planned", "newest chunk", "completed", "offsets"), rows, title)
 
 
 def _offsets_text(partitions: tuple[JobPartition, ...]) -> str:
@@ -89,12 +96,12 @@ def _offsets_text(partitions: tuple[JobPartition, ...]) -> str:
     return ", ".join([*shown, *([f"{more} more"] if more else [])])
 
 
-def describe(arguments: argparse.Namespace) -> None:
-    """Show a log: its layout, the offsets of each partition, the progress of jobs, and active loads."""
+def describe(arguments: argparse.Namespace) -> ExitCode:
+    """Show a log: its layout, the offsets of each partition, its jobs and load locks."""
     with opened(arguments) as log:
         layout = log.layout()
         partitions = _offsets(log, layout)
-        jobs, undecided = _jobs(log)
+        states = list(job_states(log))
         locks = log.load_locks().held
     if arguments.json:
         locked = [
@@ -102,19 +109,17 @@ def describe(arguments: argparse.Namespace) -> None:
             for each in locks
         ]
         result = {"log": log.topic, "log_id": layout.log_id, "layout_epoch": layout.epoch, "partitions": partitions}
-        print(json_line({**result, "jobs": jobs, "load_locks": locked, "undecided": undecided}))
-        return
+        print(json_line({**result, "jobs": [_fields_of(each) for each in states], "load_locks": locked}))
+        return _code_of(states)
     console = _console()
     head_line = f"{log.topic}: {layout.partitions:,} partitions, layout epoch {layout.epoch}, log id {layout.log_id}"
     console.print(head_line, markup=False, highlight=False, soft_wrap=True)
     console.print(_offsets_table(partitions))
-    console.print(_jobs_table(jobs, layout) if jobs else "no jobs")
+    console.print(_jobs_table(states) if states else "no jobs")
     if locks:
         held = ((lock.job, lock.partitions_text, time_text(lock.granted_at_ms)) for lock in locks)
         console.print(table_of(("lock of job", "partitions", "since"), held))
-    if undecided:
-        cells = ((row["job"], row["rows"], row["partitions"], _time(row["committed_at_ms"])) for row in undecided)
-        console.print(table_of(("undecided job", "rows", "partitions", "newest chunk"), cells))
+    return _code_of(states)
 
 
 def _show(arguments: argparse.Namespace, rows: _Rows, make_table: Callable[[], Table]) -> None:
@@ -136,38 +141,6 @@ def _offsets(log: Backend, layout: Layout) -> _Rows:
 def _offsets_table(rows: _Rows, title: str | None = None) -> Table:
     columns = ("partition", "start offset", "end offset", "offsets kept")
     return table_of(columns, ((*row.values(), row["end_offset"] - row["start_offset"]) for row in rows), title)
-
-
-def _jobs(log: Backend) -> tuple[_Rows, _Rows]:
-    """Return the progress of the jobs, and that of the undecided rows of atomic loads."""
-    rows, undecided = [], []
-    for job in log.jobs():
-        entries, plan = job_progress(log, job), plan_now(log, job)
-        complete = log.completion(job if plan is None else plan.job) is not None
-        parts = sum(entry.complete for entry in entries)
-        rows.append({"job": job, **_totals(entries), "complete": complete, "complete_partitions": parts})
-        invisible = undecided_progress(log, plan) if plan else ()
-        if invisible:
-            undecided.append({"job": job, **_totals(invisible)})
-    return rows, undecided
-
-
-def _totals(entries: Sequence[Progress]) -> dict[str, int | None]:
-    return {
-        "rows": sum(entry.rows for entry in entries),
-        "chunks": sum(entry.chunks for entry in entries),
-        "partitions": len(entries),
-        "committed_at_ms": max((entry.committed_at_ms for entry in entries), default=None),
-    }
-
-
-def _jobs_table(rows: _Rows, layout: Layout) -> Table:
-    cells = []
-    for row in rows:
-        complete = "yes" if row["complete"] else f"{row['complete_partitions']} of {layout.partitions}"
-        numbers = (row["rows"], row["chunks"], row["partitions"])
-        cells.append((row["job"], *numbers, complete, _time(row["committed_at_ms"])))
-    return table_of(("job", "rows", "chunks", "partitions", "complete", "newest chunk"), cells)
 
 
 def _time(milliseconds: int | None) -> str:

@@ -165,6 +165,12 @@ def test_damaged_job_hides_no_other_job(tmp_path):
     listed = run_cli("jobs", address, "--json")
     states = {each["job"]: each["state"] for each in map(json.loads, listed.out.splitlines())}
     assert (listed.code, states) == (6, {"a-damaged": "unreadable", "killed": "incomplete"})
+    described = run_cli("describe", address, "--json")
+    assert described.code == 6
+    assert {each["job"]: each["state"] for each in json.loads(described.out)["jobs"]} == states
+    shown = run_cli("describe", address).out
+    assert "flights: 2 partitions" in shown
+    assert "unreadable" in shown
 
 
 @pytest.mark.s3
