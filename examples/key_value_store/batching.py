@@ -6,10 +6,10 @@ from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Generic, TypeVar
 
+from key_value_store.errors import MayBeStaleError, NotLeaderError
 from key_value_store.rules import Writes
 from key_value_store.values import Versioned
 from spark_cas import ConditionalLogError
-from spark_cas.core.errors import MayBeStaleError, NotLeaderError
 
 _MOST_RECORDS = 10_000
 _MOST_BYTES = 4 * 1024 * 1024

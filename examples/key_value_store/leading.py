@@ -7,12 +7,12 @@ applied all records of the shard, and the log rejects the next batch of every ot
 import random
 import time
 
+from key_value_store.errors import NotLeaderError
 from key_value_store.following import Follower
 from key_value_store.records import Changes, Leader, leader_record
 from key_value_store.snapshot import Snapshot
 from key_value_store.term import Term, begin_term, term_chunk
 from spark_cas.core.digest import RunningDigest
-from spark_cas.core.errors import NotLeaderError
 from spark_cas.core.guarantee import IDEMPOTENT
 from spark_cas.core.outcome import Appended, Conflict, Fenced, Outcome, Unknown, error_of
 from spark_cas.core.plan import Layout

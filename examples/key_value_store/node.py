@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from key_value_store.batching import LeadRequest, ReadRequest, WriteRequest
+from key_value_store.errors import MayBeStaleError, NotLeaderError
 from key_value_store.hint import preferred_node
 from key_value_store.records import LEADER_KEY
 from key_value_store.rules import Writes
@@ -16,13 +17,7 @@ from key_value_store.snapshot import Snapshot
 from key_value_store.transaction import Transactions
 from key_value_store.values import ANY, Expected, ShardStatus, Versioned
 from spark_cas import open_log
-from spark_cas.core.errors import (
-    LayoutChangedError,
-    MayBeStaleError,
-    NotLeaderError,
-    StorageError,
-    UnknownOutcomeError,
-)
+from spark_cas.core.errors import LayoutChangedError, StorageError, UnknownOutcomeError
 from spark_cas.core.expansion import Layouts
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, partition_of_key
 from spark_cas.log.backend import Backend

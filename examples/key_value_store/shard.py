@@ -11,18 +11,13 @@ from dataclasses import dataclass
 from threading import Lock, Thread
 
 from key_value_store.batching import CLOSED, AnyRequest, HoldRequest, LeadRequest, Queue, ReadRequest, WriteRequest
+from key_value_store.errors import NotLeaderError, VersionMismatchError
 from key_value_store.leading import Leadership
 from key_value_store.records import Changes, table_of
 from key_value_store.rules import Accepted, Batch, Mismatch, decide
 from key_value_store.snapshot import Snapshot
 from key_value_store.values import ShardStatus, Versioned
-from spark_cas.core.errors import (
-    NotLeaderError,
-    RecordTooLargeError,
-    StorageError,
-    UnknownOutcomeError,
-    VersionMismatchError,
-)
+from spark_cas.core.errors import RecordTooLargeError, StorageError, UnknownOutcomeError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, ProgressLost, Truncated, Unknown
 from spark_cas.core.plan import Layout

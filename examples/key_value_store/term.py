@@ -4,6 +4,7 @@ One claim serves many batches, so a batch costs one append. A term ends with its
 """
 
 import uuid
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -28,7 +29,8 @@ class Term:
 
     def advance_to(self, end_offset: int) -> None:
         """Expect the next batch at this offset, after the node has applied all records of other writers below it."""
-        self._claim = self._claim.with_known_end(end_offset)
+        known = max(end_offset, self._claim.end_offset)
+        self._claim = replace(self._claim, expected_offset=end_offset, end_offset=known)
 
     def append(self, records: pa.Table) -> Outcome:
         """Append a batch atomically at the end of the previous one. Raises the errors of `Log.append`."""

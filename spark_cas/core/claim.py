@@ -43,10 +43,6 @@ class Claim:
             return False
         return self.progress_after(chunk, OffsetRange(before.end_offset, before.end_offset)) == before
 
-    def with_known_end(self, end_offset: int) -> "Claim":
-        """Return the claim of a writer that has read all other records below ``end_offset`` and resumes there."""
-        return replace(self, expected_offset=end_offset, end_offset=max(end_offset, self.end_offset))
-
     @property
     def least_expected(self) -> int | None:
         """The lowest offset that the next row may expect; None if the partition has no expected offset.

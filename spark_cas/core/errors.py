@@ -1,6 +1,6 @@
 """The errors of spark_cas, grouped by their handling. docs/errors.md has the fix for each kind.
 
-The groups are `RefusedError`, `UnknownOutcomeError`, `MayBeStaleError`, `InputError` and `LogError`.
+The groups are `RefusedError`, `UnknownOutcomeError`, `InputError` and `LogError`.
 
 Spark passes only the text of an error to the user. Each text is therefore one line ``[KIND] message {fields}``, and
 `error_from_text` returns the error. The fields are JSON without spaces, and are missing if there are none. A value
@@ -45,9 +45,6 @@ class ErrorKind(StrEnum):
     SPARK_SETUP = "SPARK_SETUP"
     INPUT_UNREADABLE = "INPUT_UNREADABLE"
     LOAD_IN_PROGRESS = "LOAD_IN_PROGRESS"
-    NOT_LEADER = "NOT_LEADER"
-    VERSION_MISMATCH = "VERSION_MISMATCH"
-    MAY_BE_STALE = "MAY_BE_STALE"
     UNREADABLE_RECORD = "UNREADABLE_RECORD"
 
 
@@ -71,7 +68,8 @@ ERRORS_BY_KIND: "dict[ErrorKind, type[ConditionalLogError]]" = {}
 class ConditionalLogError(Exception):
     """Any error of spark_cas. ``message`` has the fix. A field is None if the error does not have it."""
 
-    kind: ClassVar[ErrorKind]
+    kind: ClassVar[str]
+    """An `ErrorKind`. A program may define errors with kinds of its own, which `error_from_text` does not read."""
     retriable: ClassVar[bool] = False
     """True if the same call may succeed later. False if each retry fails until its cause is fixed."""
     partition: int | None = None
@@ -155,31 +153,8 @@ class LoadInProgressError(RefusedError, kind=ErrorKind.LOAD_IN_PROGRESS, retriab
     """Another load holds the lock of the same partitions. Nothing was planned."""
 
 
-class NotLeaderError(RefusedError, kind=ErrorKind.NOT_LEADER, retriable=True):
-    """Another node leads the shard of a key-value store, or none does."""
-
-    def __init__(self, message: str, leader: str | None = None, **fields: Unpack[Fields]) -> None:
-        super().__init__(message, **fields)
-        self.leader = leader
-        """The presumed address of the leader; None if it is not known."""
-
-
-class VersionMismatchError(RefusedError, kind=ErrorKind.VERSION_MISMATCH):
-    """A key of a key-value store has another version than a write expected."""
-
-    def __init__(self, message: str, key: bytes = b"", actual: int | None = None, **fields: Unpack[Fields]) -> None:
-        super().__init__(message, **fields)
-        self.key = key
-        self.actual = actual
-        """The version that the key has; None when it is absent."""
-
-
 class UnknownOutcomeError(ConditionalLogError, kind=ErrorKind.UNKNOWN_OUTCOME, retriable=True):
     """A response was lost: the commit status of the last chunk is unknown."""
-
-
-class MayBeStaleError(ConditionalLogError, kind=ErrorKind.MAY_BE_STALE, retriable=True):
-    """The node cannot prove that a value is the newest."""
 
 
 class InputError(ConditionalLogError, ValueError):

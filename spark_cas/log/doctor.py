@@ -20,7 +20,7 @@ _PROCESS_STATES = {
     None: "Its process is on another host, or not known",
 }
 _RESTORE = "restore the named file or entry from a backup, or use the version of spark_cas that wrote it"
-_FIXES = {
+_FIXES: dict[str, str] = {
     ErrorKind.ACCESS_DENIED: "grant the named right, then run spark-cas doctor LOG",
     ErrorKind.CHUNK_DAMAGED: _RESTORE,
     ErrorKind.FORMAT: _RESTORE,

@@ -24,10 +24,7 @@ ConditionalLogError
     ProgressLostError PROGRESS_LOST
     LayoutChangedError LAYOUT_CHANGED
     LoadInProgressError LOAD_IN_PROGRESS
-    NotLeaderError NOT_LEADER
-    VersionMismatchError VERSION_MISMATCH
   UnknownOutcomeError UNKNOWN_OUTCOME
-  MayBeStaleError MAY_BE_STALE
   InputError
     OptionError OPTION
     SchemaError SCHEMA
@@ -105,8 +102,6 @@ def test_errors_that_a_retry_of_the_same_call_may_fix():
     assert retriable == {
         ErrorKind.FENCED,
         ErrorKind.LOAD_IN_PROGRESS,
-        ErrorKind.MAY_BE_STALE,
-        ErrorKind.NOT_LEADER,
         ErrorKind.STORAGE,
         ErrorKind.UNKNOWN_OUTCOME,
     }

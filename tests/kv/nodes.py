@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 
 from key_value_store import Node
-from spark_cas.core.errors import NotLeaderError
+from key_value_store.errors import NotLeaderError
 from spark_cas.core.partitioner import partition_of_key
 
 SHARDS = 2

@@ -5,8 +5,8 @@ from threading import Event, Thread
 import pytest
 
 from key_value_store import Versioned
+from key_value_store.errors import NotLeaderError, VersionMismatchError
 from key_value_store.records import LEADER_KEY
-from spark_cas.core.errors import NotLeaderError, VersionMismatchError
 from tests.kafka.clients import create_topic
 from tests.kafka.raw_records import RawRecord, append_raw
 from tests.kv.nodes import SHARDS, keys_of, node

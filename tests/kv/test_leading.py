@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from key_value_store import Versioned
+from key_value_store.errors import NotLeaderError, VersionMismatchError
 from key_value_store.records import LEADER_KEY
 from key_value_store.term import Term
-from spark_cas.core.errors import NotLeaderError, VersionMismatchError
 from tests.kv.nodes import SECONDS, SHARDS, asking, keys_of, node
 from tests.support.writing import records_in
 from tools.kafka_broker.waiting import wait_until

@@ -6,14 +6,9 @@ from threading import Event, Timer
 import pytest
 
 from key_value_store import Versioned
+from key_value_store.errors import MayBeStaleError, VersionMismatchError
 from key_value_store.values import ABSENT
-from spark_cas.core.errors import (
-    LayoutChangedError,
-    MayBeStaleError,
-    StorageError,
-    UnknownOutcomeError,
-    VersionMismatchError,
-)
+from spark_cas.core.errors import LayoutChangedError, StorageError, UnknownOutcomeError
 from spark_cas.core.outcome import Appended, Truncated
 from spark_cas.log import clock
 from spark_cas.log.expanding import expand_log

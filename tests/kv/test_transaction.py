@@ -5,16 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from key_value_store import Versioned
+from key_value_store.errors import NotLeaderError, VersionMismatchError
 from key_value_store.records import table_of
 from key_value_store.values import ABSENT
-from spark_cas.core.errors import (
-    LayoutChangedError,
-    NotLeaderError,
-    StorageError,
-    TruncatedError,
-    UnknownOutcomeError,
-    VersionMismatchError,
-)
+from spark_cas.core.errors import LayoutChangedError, StorageError, TruncatedError, UnknownOutcomeError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.partitioner import partition_of_key

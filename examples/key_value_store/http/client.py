@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any, assert_never
 from urllib.parse import urlencode
 
+from key_value_store.errors import VersionMismatchError
 from key_value_store.http.access import Access
 from key_value_store.http.exchange import NoReplyError, NotSentError, Reply, exchange
 from key_value_store.http.verdict import (
@@ -34,7 +35,6 @@ from key_value_store.http.wire import (
     versions_of,
 )
 from key_value_store.values import ABSENT, ANY, Expected, Versioned
-from spark_cas.core.errors import VersionMismatchError
 
 REQUEST_SECONDS = 10.0
 _READ_SECONDS = 2.0

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
+from key_value_store.errors import NotLeaderError
 from key_value_store.http.access import Access
 from key_value_store.http.exchange import NoReplyError, NotSentError, exchange
 from key_value_store.http.wire import HEALTH, host_and_port
 from key_value_store.node import Node
-from spark_cas.core.errors import NotLeaderError
 
 PROBE_SECONDS = 1.0
 """A leader that does not answer within this time counts as failed. A wrong decision loses no write."""

@@ -5,18 +5,16 @@ from http import HTTPStatus
 
 from starlette.responses import JSONResponse, Response
 
+from key_value_store.errors import MayBeStaleError, NotLeaderError, VersionMismatchError
 from key_value_store.http.wire import RefusedRequestError, tag_of
 from spark_cas.core.errors import (
     ConditionalLogError,
     ConflictError,
     FencedError,
     InputError,
-    MayBeStaleError,
-    NotLeaderError,
     RecordTooLargeError,
     StorageError,
     UnknownOutcomeError,
-    VersionMismatchError,
 )
 
 RETRY_SECONDS = 1

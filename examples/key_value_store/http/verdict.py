@@ -6,15 +6,10 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
+from key_value_store.errors import VersionMismatchError
 from key_value_store.http.exchange import Reply
 from key_value_store.http.wire import ABSENT, READ_HEADER, host_and_port, version_of_tag
-from spark_cas.core.errors import (
-    ERRORS_BY_KIND,
-    ErrorKind,
-    StorageError,
-    UnknownOutcomeError,
-    VersionMismatchError,
-)
+from spark_cas.core.errors import ERRORS_BY_KIND, ErrorKind, StorageError, UnknownOutcomeError
 
 _DONE = (HTTPStatus.OK, HTTPStatus.CREATED)
 _MAY_PASS = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.REQUEST_TIMEOUT)

@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from key_value_store.errors import MayBeStaleError, NotLeaderError
 from spark_cas.core.errors import ErrorKind
 from spark_cas.core.partitioner import partition_of_key
 from tests.chaos.kv.calling import Answer, Caller, NoAnswerError, NotReachedError, Request
@@ -157,13 +158,13 @@ class Session:
             except NoAnswerError:
                 self._have_another_lead(node, shard)
                 return INFO, {"kind": "NO_ANSWER"}
-            if answer.get("kind") != ErrorKind.NOT_LEADER:
+            if answer.get("kind") != NotLeaderError.kind:
                 return _told(steps, answer)
             # The node wrote nothing, so sending the request to another node is the same operation.
             self._leaders[shard] = answer["leader"] or self._another(node)
             if self._leaders[shard] == node:
                 time.sleep(self._chance.uniform(0, 4 * self._world.pace))
-        return FAIL, {"kind": str(ErrorKind.NOT_LEADER)}
+        return FAIL, {"kind": NotLeaderError.kind}
 
     def _have_another_lead(self, node: str, shard: int) -> None:
         self._lead(self._another(node), shard)
@@ -217,7 +218,7 @@ def _request(steps: Sequence[Step], seconds: float) -> Request:
 def _told(steps: Sequence[Step], answer: Answer) -> Told:
     if "kind" in answer:
         # `key_value_store.Node` guarantees that nothing was written for any other error.
-        unknown = answer["kind"] in (ErrorKind.UNKNOWN_OUTCOME, ErrorKind.MAY_BE_STALE)
+        unknown = answer["kind"] in (ErrorKind.UNKNOWN_OUTCOME, MayBeStaleError.kind)
         return (INFO if unknown else FAIL), {name: answer[name] for name in _OF_ERRORS if name in answer}
     if steps[0]["op"] == "get":
         value, version = answer["result"]

@@ -7,7 +7,7 @@ The number of the property is `LINEARIZABLE`, after those of `tests.history.chec
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from spark_cas.core.errors import ErrorKind
+from key_value_store.errors import VersionMismatchError
 from tests.chaos.kv.written import written
 from tests.history.operations import FAIL, OK, Operation
 from tests.history.records import Found
@@ -38,7 +38,7 @@ def registers(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) 
 
 
 def _line(each: Operation, process: int) -> dict[str, Any] | None:
-    mismatch = each.result.get("kind") == ErrorKind.VERSION_MISMATCH
+    mismatch = each.result.get("kind") == VersionMismatchError.kind
     if (each.outcome == FAIL and not mismatch) or (each.name == "read" and each.outcome != OK):
         return None
     steps = [_step(step, each.result) for step in each.arguments["steps"]]

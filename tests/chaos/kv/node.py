@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from key_value_store import Node, Versioned, shard
-from spark_cas.core.errors import ConditionalLogError, StorageError, VersionMismatchError
+from key_value_store.errors import VersionMismatchError
+from spark_cas.core.errors import ConditionalLogError, StorageError
 from tests.chaos.kv.calling import Answer, Request, listen
 from tests.chaos.kv.keys import NODES
 from tests.chaos.world import World

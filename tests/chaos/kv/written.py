@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from key_value_store.errors import VersionMismatchError
 from key_value_store.records import LEADER_KEY
-from spark_cas.core.errors import ErrorKind
 from spark_cas.core.partitioner import partition_of_key
 from tests.chaos.kv.keys import SHARDS
 from tests.history.operations import FAIL, OK, Operation
@@ -44,7 +44,7 @@ def written(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) ->
     for each in history:
         if each.name not in ("write", "transact"):
             continue
-        if each.result.get("kind") == ErrorKind.VERSION_MISMATCH:
+        if each.result.get("kind") == VersionMismatchError.kind:
             yield from _mismatch(each, places)
         if each.outcome == FAIL:
             continue

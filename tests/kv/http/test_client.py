@@ -3,9 +3,10 @@
 import pytest
 
 from key_value_store import Versioned
+from key_value_store.errors import VersionMismatchError
 from key_value_store.http import Client
 from key_value_store.http.wire import MOST_BODY_BYTES, path_of_key
-from spark_cas.core.errors import StorageError, UnknownOutcomeError, VersionMismatchError
+from spark_cas.core.errors import StorageError, UnknownOutcomeError
 from tests.kv.http.servers import SECONDS, Wire, leader_of
 from tests.kv.nodes import keys_of
 from tools.kafka_broker.waiting import wait_until

@@ -7,8 +7,8 @@ import signal
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from key_value_store.errors import VersionMismatchError
 from key_value_store.http.wire import path_of_key
-from spark_cas.core.errors import VersionMismatchError
 from spark_cas.core.partitioner import partition_of_key
 from tests.executables import executable
 from tests.kv.http.servers import SECONDS, leader_of, serving

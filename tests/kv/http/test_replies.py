@@ -9,6 +9,7 @@ from http.client import HTTPMessage
 import pytest
 import uvicorn
 
+from key_value_store.errors import MayBeStaleError, NotLeaderError, VersionMismatchError
 from key_value_store.http import Client
 from key_value_store.http.app import app_of
 from key_value_store.http.exchange import Reply
@@ -17,12 +18,9 @@ from key_value_store.http.serve import tcp_listener
 from key_value_store.http.verdict import NotDone, Refused, Unclear, verdict_of
 from spark_cas.core.errors import (
     ERRORS_BY_KIND,
-    ErrorKind,
-    MayBeStaleError,
     RecordTooLargeError,
     StorageError,
     UnknownOutcomeError,
-    VersionMismatchError,
 )
 from tests.kv.http.servers import SECONDS, ask
 from tests.kv.nodes import keys_of, node
@@ -100,16 +98,16 @@ def told(error):
     return verdict_of(Reply(reply.status_code, headers, bytes(reply.body)))
 
 
-@pytest.mark.parametrize("kind", ErrorKind)
-def test_each_error_keeps_its_meaning(kind):
-    verdict = told(ERRORS_BY_KIND[kind]("the reason."))
+@pytest.mark.parametrize("error", [*ERRORS_BY_KIND.values(), NotLeaderError, VersionMismatchError, MayBeStaleError])
+def test_each_error_keeps_its_meaning(error):
+    kind, verdict = error.kind, told(error("the reason."))
     if kind == "UNKNOWN_OUTCOME":
         assert verdict == Unclear("the reason.")
     elif isinstance(verdict, NotDone):
         assert kind in ("NOT_LEADER", "MAY_BE_STALE", "CONFLICT", "FENCED", "STORAGE", "ACCESS_DENIED")
     else:
         assert isinstance(verdict, Refused)
-        assert (type(verdict.error), str(verdict.error)) == (ERRORS_BY_KIND[kind], f"[{kind}] the reason.")
+        assert (type(verdict.error), str(verdict.error)) == (error, f"[{kind}] the reason.")
 
 
 def test_client_result_of_each_kind_of_error():
