@@ -44,7 +44,8 @@ class Kind:
 
 
 METRICS: Mapping[str, Kind] = {
-    "writes": Kind("{write}", "Batch writes and micro-batches, also rejected ones"),
+    "writes": Kind("{write}", "Batch writes and micro-batches, also failed ones"),
+    "failures": Kind("{write}", "Writes that failed"),
     "rows": Kind("{row}", "Appended rows"),
     "bytes": Kind("By", "Size of the appended rows before compression"),
     "chunks": Kind("{chunk}", "Appended chunks"),

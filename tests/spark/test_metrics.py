@@ -30,7 +30,11 @@ def rows(spark, count, first=0):
 
 
 def save(frame, options):
-    route(frame, options).write.format("conditional-log").mode("append").options(**options).save()
+    write(route(frame, options), options)
+
+
+def write(frame, options):
+    frame.write.format("conditional-log").mode("append").options(**options).save()
 
 
 def counts(text, **labels):
@@ -48,7 +52,7 @@ def test_load_counts_its_rows_once_despite_reruns_and_rejections(spark, address,
     labels = {"job": "load", "topic": topic, "log": address if "://" in address else f"file://{address}"}
     first = counts(file.read_text(), **labels)
     size = first.pop("bytes")
-    assert first == {"writes": 1, "rows": 40, "chunks": 2, "conflicts": 0, "retries": 0}
+    assert first == {"writes": 1, "failures": 0, "rows": 40, "chunks": 2, "conflicts": 0, "retries": 0}
     assert size > 40 * len("N110")
     seconds = values_in(file.read_text(), **labels)
     assert all(seconds[f"spark_cas_seconds_total {phase}"] >= 0 for phase in ("plan", "append", "commit"))
@@ -57,11 +61,15 @@ def test_load_counts_its_rows_once_despite_reruns_and_rejections(spark, address,
     assert counts(file.read_text(), **labels) == {**first, "bytes": size, "writes": 2}
     with pytest.raises(PySparkException, match="CONFLICT"):
         save(rows(spark, 5), {**options, "job": "other", "expectedOffsets": '{"0": 0, "1": 0}'})
-    rejected = {"writes": 1, "rows": 0, "bytes": 0, "chunks": 0, "conflicts": 1, "retries": 0}
+    rejected = {"writes": 1, "failures": 1, "rows": 0, "bytes": 0, "chunks": 0, "conflicts": 1, "retries": 0}
     assert counts(file.read_text(), job="other") == rejected
     with pytest.raises(PySparkException, match="CONFLICT"):
         save(rows(spark, 1).selectExpr("*", "0L AS expected_offset"), {**options, "job": "row"})
     assert counts(file.read_text(), job="row") == rejected
+    with pytest.raises(PySparkException):
+        bad = rows(spark, 1).selectExpr("key", "string(raise_error(key)) AS value", "0 AS partition").coalesce(1)
+        write(bad, {**options, "job": "task", "routed": "true"})
+    assert counts(file.read_text(), job="task") == {**rejected, "conflicts": 0}
     for named in ({}, {"job": fresh_job_name()}):
         save(rows(spark, 5), {"path": address, "metrics": f"file:{file}", **named})
     assert counts(file.read_text(), job="unnamed")["rows"] == 10

@@ -51,11 +51,21 @@ def save(count, **options):
     options = log | options
     append(route(rows(count), options), options)
 
-def fail():
+def failing(write):
     try:
-        save(5, job="late", expectedOffsets='{"0": 0}')
+        write()
     except Exception:
         pass
+    else:
+        raise AssertionError("the write did not fail")
+
+def bad():
+    return rows(1).selectExpr("key", "string(raise_error(key)) AS value", "0 AS partition").coalesce(1)
+
+def failing_sink(frame):
+    options = log | {"job": "failing", "routed": "true"}
+    frame = frame.selectExpr("key", "string(raise_error(key)) AS value", "0 AS partition").coalesce(1)
+    return frame.writeStream.format("conditional-log").options(**options)
 
 def insert():
     columns = "key STRING, value STRING, partition INT"
@@ -87,8 +97,13 @@ for name, write in {
     "load": lambda: save(5, job="load"),
     "rerun": lambda: save(5, job="load"),
     "blind": lambda: save(2, idempotence="off"),
-    "rejected": fail,
+    "rejected": lambda: failing(lambda: save(5, job="late", expectedOffsets='{"0": 0}')),
+    "failed task": lambda: failing(lambda: append(bad(), log | {"job": "bad", "routed": "true"})),
+    "failed task, blind": lambda: failing(
+        lambda: append(bad(), log | {"idempotence": "off", "expectedOffsets": "none", "routed": "true"})
+    ),
     "micro-batch": lambda: stream("sink", sink),
+    "failed micro-batch": lambda: failing(lambda: stream("failing", failing_sink)),
     "foreachBatch": lambda: stream(
         "each", lambda frame: frame.writeStream.foreachBatch(lambda _, number: save(4, job="each", batchId=number))
     ),
@@ -121,6 +136,9 @@ WRITES = {
     "rerun": "load 0 5 0 0 0",
     "blind": "unnamed 2 0 1 0 0",
     "rejected": "late 0 0 0 1 0",
+    "failed task": "bad 0 0 0 0 0",
+    "failed task, blind": "unnamed 0 0 0 0 0",
+    "failed micro-batch": "failing 0 0 0 0 0 0",
     "micro-batch": "sink 0 3 0 1 0 0",
     "foreachBatch": "each 0 4 0 1 0 0",
     "exported": "exported 6 0 1 0 0",
@@ -217,7 +235,8 @@ def test_each_write_logs_one_line(ran):
     for name, lines in ran.lines.items():
         fields = fields_of(lines)
         assert fields.pop("log") == log_of(ran, name)
-        assert float(fields.pop("seconds")) > 0
+        # If no task succeeded, nothing reports when the micro-batch began.
+        assert float(fields.pop("seconds")) > 0 or name == "failed micro-batch"
         if name.startswith("no job"):
             fields.pop("job")
             assert " ".join(fields.values()) == "1 0 1 0 0", name
@@ -252,11 +271,11 @@ def test_each_write_of_spark_and_each_micro_batch_is_one_run(ran):
         last = events[-1]
         for event in events:
             assert [(each.namespace, each.name) for each in event.outputs] == [dataset_of(log_of(ran, name))]
-        is_named = name != "blind" and not name.startswith("no job")
+        is_named = name not in ("blind", "failed task, blind") and not name.startswith("no job")
         assert last.job.name == (fields["job"] if is_named else f"append to {dataset_of(ran.log)[1]}")
-        is_stream = name in ("micro-batch", "foreachBatch")
+        is_stream = name in ("micro-batch", "failed micro-batch", "foreachBatch")
         assert last.job.facets["jobType"]["processingType"] == ("STREAMING" if is_stream else "BATCH")
         assert last.outputs[0].outputFacets["outputStatistics"]["rowCount"] == int(fields["rows"])
         error = last.run.facets.get("errorMessage", {"message": None})["message"]
-        expected = (RunState.FAIL, "CONFLICT") if name == "rejected" else (RunState.COMPLETE, None)
-        assert (last.eventType, error) == expected
+        expected = "CONFLICT" if name == "rejected" else "TASK_FAILED" if name.startswith("failed") else None
+        assert (last.eventType, error) == (RunState.FAIL if expected else RunState.COMPLETE, expected)

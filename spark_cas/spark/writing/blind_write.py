@@ -34,6 +34,7 @@ from spark_cas.spark.writing.report import (
     is_rejected,
     measured,
     put_report,
+    record_failed_tasks,
     stop_others,
 )
 
@@ -119,8 +120,7 @@ class BlindWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Write the report file if the options name one. If tasks were rejected, raise one error for all of them."""
         task = self.task
-        planning_ms = (task.started_ms, task.began_ms)
-        with measured(task.request, messages, job=task.request.job, planning_ms=planning_ms):
+        with measured(task.request, messages, job=task.request.job, planning_ms=(task.started_ms, task.began_ms)):
             try:
                 reports = accepted(messages, in_any_task=task.in_any_task)
             except ConditionalLogError as refusal:
@@ -140,10 +140,14 @@ class BlindWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the cancellation. The appended rows stay."""
+        task = self.task
+        record_failed_tasks(
+            task.request, messages, job=task.request.job, planning_ms=(task.started_ms, task.began_ms)
+        )
         if is_rejected(messages):
-            spec = for_last_requests(self.task.request.spec)
-            with suppress(ConditionalLogError), planned_log(spec, self.task.layout.log_id) as log:
-                log.remove_cancelled(self.task.run)
+            spec = for_last_requests(task.request.spec)
+            with suppress(ConditionalLogError), planned_log(spec, task.layout.log_id) as log:
+                log.remove_cancelled(task.run)
 
 
 def refuse_conditions(request: WriteRequest, schema: StructType, guarantee: str) -> None:

@@ -55,6 +55,8 @@ class TaskReport(WriterCommitMessage):
 
 
 # A cause precedes its consequences: rows that are not routed can appear as changed input in other partitions.
+_TASK_FAILED = "TASK_FAILED"
+"""The error of a write that Spark aborts, in place of a kind. Spark reports the cause only to the caller."""
 _MOST_IMPORTANT_FIRST = (
     ErrorKind.NOT_ROUTED,
     ErrorKind.LOG_NOT_SHARED,
@@ -243,6 +245,24 @@ def measured(
         _record(request, reports, job, (*planning_ms, committing_ms, clock.now_ms()), batch=batch, error=error)
 
 
+def record_failed_tasks(
+    request: WriteRequest,
+    messages: Sequence[WriterCommitMessage | None],
+    *,
+    job: str | None,
+    planning_ms: tuple[int, int],
+    batch: int | None = None,
+) -> None:
+    """Log a write that Spark aborts because a task failed, and send its metrics and lineage, as `measured` does.
+
+    The message of such a task is None, so its appended rows are not counted. If all tasks succeeded, the commit
+    failed, and `measured` has already logged the write.
+    """
+    if any(each is None for each in messages):
+        reports = [each for each in messages if isinstance(each, TaskReport)]
+        _record(request, reports, job, (*planning_ms, clock.now_ms()), batch=batch, error=_TASK_FAILED)
+
+
 @contextmanager
 def measured_plan(request: WriteRequest) -> Iterator[None]:
     """Log a write and publish its metrics if the block, which plans it, rejects it."""
@@ -285,7 +305,7 @@ def _record(
     if request.metrics is None:
         return
     labels = {"log": log, "topic": request.spec.topic, "job": named or "unnamed"}
-    totals = {"writes": 1, "rows": rows, "bytes": appended, **counts}
+    totals = {"writes": 1, "failures": int(bool(error)), "rows": rows, "bytes": appended, **counts}
     phases = zip(("plan", "append", "commit"), times, times[1:], strict=False)
     values = [Measurement(name, value, labels) for name, value in totals.items()]
     values += [

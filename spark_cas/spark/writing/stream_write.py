@@ -43,7 +43,15 @@ from spark_cas.spark.versions import DataSourceStreamArrowWriter, only_commits
 from spark_cas.spark.worker import local_property, open_here, planned_log, task_number
 from spark_cas.spark.writing.end_markers import has_end, require_markers, task_rows
 from spark_cas.spark.writing.preflight import placement_of, preflight_limits, refuse_one_transaction, require_layout
-from spark_cas.spark.writing.report import TaskReport, accepted, attempted, for_last_requests, measured, measured_plan
+from spark_cas.spark.writing.report import (
+    TaskReport,
+    accepted,
+    attempted,
+    for_last_requests,
+    measured,
+    measured_plan,
+    record_failed_tasks,
+)
 from spark_cas.spark.writing.write import with_job_state
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -364,6 +372,9 @@ def _abort(sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id:
     If another run of the query has the lock, that run continues. A batch in one task was aborted by that task.
     """
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
+    now_ms = clock.now_ms()
+    job, planning_ms = (report.job, report.planning_ms) if report else (sink.request.job, (now_ms, now_ms))
+    record_failed_tasks(sink.request, messages, job=job, planning_ms=planning_ms, batch=batch_id)
     if not sink.request.whole or sink.request.in_one_task or batch_id is None or report is None:
         return
     with suppress(ConditionalLogError), open_here(for_last_requests(sink.request.spec.as_reached())) as log:

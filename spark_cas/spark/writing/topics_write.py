@@ -145,8 +145,9 @@ class TopicsWriter(DataSourceArrowWriter):
             raise _error_of(errors, rows, [each for each in self._writers if each not in errors and each not in rows])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        failed = [None] * messages.count(None)
         for topic, writer in self._writers.items():
-            writer.abort([*_reports_of(topic, messages)])
+            writer.abort([*_reports_of(topic, messages), *failed])
 
 
 def _of_one_topic(batches: Iterator[pa.RecordBatch], topic: str) -> Iterator[pa.RecordBatch]:

@@ -61,6 +61,7 @@ from spark_cas.spark.writing.report import (
     measured_plan,
     partitions_of_rejected,
     put_report,
+    record_failed_tasks,
     stop_others,
 )
 from spark_cas.spark.writing.verify import hash_rows, require_same
@@ -346,8 +347,9 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         If tasks were rejected, this raises one error for all of them, with the rows that this run appended.
         """
         task = self.task
-        planning_ms = (task.started_ms, task.began_ms)
-        with measured(task.request, messages, job=task.plan.display_name, planning_ms=planning_ms):
+        with measured(
+            task.request, messages, job=task.plan.display_name, planning_ms=(task.started_ms, task.began_ms)
+        ):
             completion = self._completed(messages)
             if task.request.report is not None:
                 put_report(task.request.report, completion)
@@ -397,17 +399,21 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         Visible rows are a prefix of the input, and the same job resumes after them. If another run of the job has the
         lock, that run continues.
         """
-        plan, rejected = self.task.plan, is_rejected(messages)
-        if self.task.completion is None and (plan.whole or self.task.lock or rejected):
-            spec = for_last_requests(self.task.request.spec)
+        task, rejected = self.task, is_rejected(messages)
+        plan = task.plan
+        record_failed_tasks(
+            task.request, messages, job=plan.display_name, planning_ms=(task.started_ms, task.began_ms)
+        )
+        if task.completion is None and (plan.whole or task.lock or rejected):
+            spec = for_last_requests(task.request.spec)
             with suppress(ConditionalLogError), planned_log(spec, plan.log_id) as log:
                 if rejected:
                     with suppress(ConditionalLogError):
-                        log.remove_cancelled(self.task.run)
+                        log.remove_cancelled(task.run)
                 # Without a lock no other load waits, and another run of the job may be active.
-                if self.task.lock and not is_replaced(log, self.task.lock):
+                if task.lock and not is_replaced(log, task.lock):
                     abort_group(log, plan)
-                release_lock(log, self.task.lock)
+                release_lock(log, task.lock)
 
 
 def with_job_state(
