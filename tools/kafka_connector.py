@@ -25,6 +25,13 @@ class SparkOption:
     verdict: Verdict
     note: str
     """The difference, the replacement, or the reason for the rejection and the fix."""
+    value: str = ""
+    """The only accepted value; empty if there is no such limit."""
+
+    @property
+    def text(self) -> str:
+        """Return the name, with the only accepted value if there is one."""
+        return f"{self.name}={self.value}" if self.value else self.name
 
 
 def _options(verdict: Verdict, notes: Mapping[str, str]) -> Iterator[SparkOption]:
@@ -59,8 +66,10 @@ SOURCE: tuple[SparkOption, ...] = (
             "groupIdPrefix": UNUSED_SOURCE["groupIdPrefix"],
             "kafka.group.id": UNUSED_BY_NAME["group.id"].instead,
             **UNUSED_SOURCE,
-            "kafka.isolation.level": "Reads return only committed records. Leave it out, or set `read_committed`.",
         },
+    ),
+    SparkOption(
+        "kafka.isolation.level", Verdict.NO_EFFECT, "Reads return only committed records.", value="read_committed"
     ),
     *_options(Verdict.REFUSED, REFUSED_SOURCE),
 )

@@ -8,11 +8,13 @@ from pathlib import Path
 from spark_cas.log.kafka.settings.translate import ALLOWED
 from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.log.timing import RETRY_TIMEOUT_MS as _RETRY_MS
+from spark_cas.log.timing import Timing
 from spark_cas.options.option_values import AWS, AZURE, GOOGLE, STORE
 from spark_cas.options.table import OPTIONS, Option, Scope
 from tools.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption, Verdict
 
 MEANINGS = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
+_REQUEST_MS = int(1000 * Timing().longest_request)
 
 _HEAD = """# Options
 
@@ -23,8 +25,8 @@ Set options on a read or a write, under case-insensitive names:
     spark.read.format("conditional-log").options(**options, startingOffsets="earliest").load()
 
 A read ignores the options of writes, and a write those of reads. `spark.read` ignores limits of micro-batches, with
-a warning. Any other option that does not apply is an error, except `checkpointLocation` and `queryName`. If a name
-ends in `Ms`, the unit is milliseconds.
+a warning. Any other option that does not apply is an error, except `checkpointLocation` and `queryName` of a stream.
+If a name ends in `Ms`, the unit is milliseconds.
 
 Options with a ✓ can also be in a TOML file of defaults ([example](../conf/conditional-log.toml)), for one log in
 `[logs."<path or name>"]`, which overrides `[defaults]`. An option overrides both. A read of several topics uses only
@@ -51,7 +53,7 @@ have an effect:
 """
 
 _DEADLINE = f"""`kafka.delivery.timeout.ms` (default {_RETRY_MS}) is the [retry deadline](reliability.md#retries) of
-each operation. It must be above 0.
+each operation. It must be above 0. A `kafka.request.timeout.ms` above {_REQUEST_MS} counts as {_REQUEST_MS}.
 
 A read or write ignores settings whose effect is fixed, such as `acks=all`, `linger.ms`, and those of consumer groups
 and of Java's metrics and TLS. For each, it logs the fixed behavior once. It rejects all other settings and values,
@@ -121,7 +123,7 @@ def _compared(title: str, options: tuple[SparkOption, ...]) -> str:
     """Return a section with the differences, and then the names of the other options."""
     by_verdict = {verdict: [each for each in options if each.verdict is verdict] for verdict in Verdict}
     different = by_verdict.pop(Verdict.DIFFERENT)
-    names = {verdict: ", ".join(f"`{each.name}`" for each in alike) for verdict, alike in by_verdict.items() if alike}
+    names = {verdict: ", ".join(f"`{each.text}`" for each in alike) for verdict, alike in by_verdict.items() if alike}
     return _section(title, [*_notes(different), *(f"{verdict.value}: {listed}" for verdict, listed in names.items())])
 
 

@@ -17,7 +17,7 @@ def words(text):
 
 
 HONOURED = words("""
-    batch.size buffer.memory check.crcs client.dns.lookup client.id client.rack compression.type
+    batch.size check.crcs client.dns.lookup client.id client.rack compression.type
     connections.max.idle.ms delivery.timeout.ms enable.metrics.push fetch.max.bytes fetch.max.wait.ms
     fetch.min.bytes max.in.flight.requests.per.connection max.partition.fetch.bytes max.request.size
     metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy receive.buffer.bytes
@@ -30,7 +30,7 @@ HONOURED = words("""
     ssl.truststore.type
 """)
 TAKEN = words("""
-    auto.commit.interval.ms compression.gzip.level compression.lz4.level compression.zstd.level
+    auto.commit.interval.ms buffer.memory compression.gzip.level compression.lz4.level compression.zstd.level
     default.api.timeout.ms group.id group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
     internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported linger.ms max.block.ms
     max.poll.interval.ms max.poll.records metadata.max.idle.ms metric.reporters metrics.num.samples

@@ -32,7 +32,6 @@ BIG = str(2**31 - 1)
 # Java's name, the values to set, librdkafka's name, its values then, and the clients that accept the setting.
 TABLE = [
     ("batch.size", ["1", BIG], "batch.size", ["1", BIG], PRODUCER),
-    ("buffer.memory", ["1", "1024", "33554433"], "queue.buffering.max.kbytes", ["1", "1", "32769"], PRODUCER),
     ("check.crcs", ["true", "FALSE"], "check.crcs", ["true", "false"], CONSUMER),
     ("client.dns.lookup", ["use_all_dns_ips"], "client.dns.lookup", ["use_all_dns_ips"], EVERY),
     ("client.id", ["loader 1"], "client.id", ["loader 1"], EVERY),
@@ -91,7 +90,6 @@ ROWS = [
 
 MALFORMED = {
     "batch.size": ["0", "-1", "2147483648", "1e3", "1.0", "", "٣", "9" * 5000],
-    "buffer.memory": ["0", str(2**31 * 1024)],
     "check.crcs": ["yes", "1"],
     "client.dns.lookup": ["default", "resolve_canonical_bootstrap_servers_only"],
     "client.id": ["", " ", "a\0b"],

@@ -94,7 +94,7 @@ def test_documented_options_without_effect_are_reported_once(options, parse, log
     log_ignored.cache_clear()
     unused = [each for each in options if each.verdict is Verdict.NO_EFFECT]
     unused = [each for each in unused if not ("path" in log and each.name.startswith("kafka."))]
-    given = {each.name.lower(): "read_committed" if "isolation" in each.name else "x" for each in unused}
+    given = {each.name.lower(): each.value or "x" for each in unused}
     for _ in range(2):
         parse({**log, **given})
     told = [each.getMessage() for each in caplog.records]

@@ -75,11 +75,6 @@ def _unless_minus_one(convert: Callable[[str], str]) -> Callable[[str], str]:
     return converted
 
 
-def _kilobytes(text: str) -> str:
-    most = _MAX_INT * 1024
-    return str(-(-int(whole(1, most)(text)) // 1024))
-
-
 def one_of(*choices: str) -> Callable[[str], str]:
     """Return a converter that accepts any of these words, in any case, and returns it as written here."""
     by_lower = {choice.lower(): choice for choice in choices}
@@ -127,7 +122,6 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("socket.connection.setup.timeout.ms", "socket.connection.setup.timeout.ms", whole(1000, _MAX_INT)),
     # Producers.
     Setting("batch.size", "batch.size", whole(1, _MAX_INT), _PRODUCER),
-    Setting("buffer.memory", "queue.buffering.max.kbytes", _kilobytes, _PRODUCER),
     Setting("compression.type", "compression.type", one_of("none", "gzip", "snappy", "lz4", "zstd"), _PRODUCER),
     # Also the retry timeout of all clients (`KafkaSpec.patience_seconds`). 0 would disable it.
     Setting("delivery.timeout.ms", "message.timeout.ms", whole(1, _MAX_INT), _PRODUCER),
@@ -337,6 +331,7 @@ UNUSED: tuple[Unused, ...] = (
     Unused("A read commits no offsets.", ("auto.commit.interval.ms",)),
     Unused("Use kafka.fetch.max.bytes, which limits a fetch.", ("max.poll.records",)),
     Unused("The client sends a request when it is full, or the chunk ends.", ("linger.ms",)),
+    Unused("Use option maxBytesPerChunk, which limits the rows in memory.", ("buffer.memory",)),
     Unused("The client retries until kafka.delivery.timeout.ms is over.", ("retries",)),
     Unused(
         "Use kafka.delivery.timeout.ms, the deadline of all operations.", ("default.api.timeout.ms", "max.block.ms")
