@@ -5,6 +5,7 @@ import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.errors import LogError, StorageError
@@ -218,7 +219,8 @@ COMMANDS = {
     "abort whole": "`spark-cas abort`",
     "forget complete --force": "`forget`",
     "expand --partitions 2": "`spark-cas expand`",
-    "trim --partition 0 --before 1": "trim the topic",
+    "trim --partition 0 --before 1": "`trim --before`",
+    "trim --older-than 30m": "`trim --older-than`",
 }
 """Commands, each with its task in docs/kafka.md."""
 IN_FULL = {"jobs", "progress", "abort locked"}
@@ -239,6 +241,13 @@ def leave_load(log: KafkaLog, job: str) -> None:
         assert log.put_load_locks(log.load_locks().with_lock(lock))
 
 
+def append_old(address: str, topic: str) -> None:
+    """Append a record of an hour ago at offset 0."""
+    producer = Producer({"bootstrap.servers": address})
+    producer.produce(topic, "old", partition=0, timestamp=clock.now_ms() - 3_600_000)
+    assert producer.flush(SECONDS) == 0
+
+
 @pytest.mark.parametrize(
     "command", [pytest.param(each, marks=pytest.mark.full) if each in IN_FULL else each for each in COMMANDS]
 )
@@ -256,6 +265,8 @@ def test_the_documented_rights_of_a_command_are_necessary_and_sufficient(secured
 
     with ExitStack() as stack:
         log = stack.enter_context(KafkaLog(KafkaSpec(secured.open, spec.topic, spec.prefix)))
+        if name == "trim":
+            append_old(secured.open, spec.topic)
         run_job(log, "complete", TEN)
         if name == "progress":
             unfinished_job(log)  # the registry has the progress of a complete job
