@@ -55,7 +55,7 @@ def with_settings(
     )
 
 
-def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None, *, pooled: bool = False) -> Backend:
+def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None) -> Backend:
     """Open the log at a path, a URL or a spec. The log need not exist: ``create`` creates it.
 
     Use the result as a context manager, and open it in the process that uses it: its clients cannot be pickled and do
@@ -66,14 +66,20 @@ def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None, 
     Args:
         address: An address as for `parse_address`, or a spec.
         settings: Client settings as for `parse_address`. Ignored for a spec.
-        pooled: Whether the clients of a topic stay connected for the next log that the process opens. A pooled client
-            is used for at most five minutes. One that was idle for a minute is closed when the next log is opened.
 
     Raises:
         OptionError: No store serves the address.
         FormatError: The address is a file.
     """
-    spec = parse_address(address, settings) if isinstance(address, str) else address
+    return open_spec(parse_address(address, settings) if isinstance(address, str) else address)
+
+
+def open_spec(spec: AnySpec, *, pooled: bool = False) -> Backend:
+    """Open the log of a spec, as `open_log`.
+
+    With ``pooled``, the clients of a topic stay connected for the next log that the process opens. A pooled client is
+    used for at most five minutes. One that was idle for a minute is closed when the next log is opened.
+    """
     if isinstance(spec, KafkaSpec):
         from spark_cas.log.kafka import KafkaLog  # noqa: PLC0415 - Kafka's client loads for topics only
 

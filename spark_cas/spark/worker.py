@@ -9,7 +9,7 @@ from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import ConfirmingRead
-from spark_cas.log.open import AnySpec, open_log
+from spark_cas.log.open import AnySpec, open_spec
 from spark_cas.spark.accelerators.freezing import freeze_loaded_modules
 from spark_cas.spark.plain_errors import in_worker
 
@@ -23,7 +23,7 @@ _NOT_SHARED = (
 @contextmanager
 def open_here(spec: AnySpec) -> Iterator[Backend]:
     """Open the log of a spec for a ``with`` block. A Spark worker keeps its clients connected for later tasks."""
-    with open_log(spec, pooled=in_worker()) as log:
+    with open_spec(spec, pooled=in_worker()) as log:
         yield log
     freeze_loaded_modules()
 

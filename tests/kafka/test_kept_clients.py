@@ -10,7 +10,6 @@ from importlib.machinery import ModuleSpec
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from spark_cas import open_log
 from spark_cas.core.errors import ConflictError, LogNotFoundError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import Bounds
@@ -20,6 +19,7 @@ from spark_cas.log.kafka.client import kept_clients
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
+from spark_cas.log.open import open_spec
 from spark_cas.options.parse import parse_read
 from spark_cas.spark.accelerators import freezing
 from spark_cas.spark.reading.selected_logs import SelectedLogs
@@ -45,7 +45,7 @@ def _none_at_rest():
 
 
 def pooled(spec: KafkaSpec) -> KafkaLog:
-    log = open_log(spec, pooled=True)
+    log = open_spec(spec, pooled=True)
     assert isinstance(log, KafkaLog)
     return log
 

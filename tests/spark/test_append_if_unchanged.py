@@ -115,7 +115,7 @@ def test_partitions_are_done_in_different_rounds(spark, path, monkeypatch):
         assert [each and each.rows for each in completions] == [1, 1]
 
 
-def test_a_key_that_changes_before_the_append_is_judged_again(spark, log, path, monkeypatch):
+def test_key_that_changes_before_the_append_is_judged_twice(spark, log, path, monkeypatch):
     append = module._Rounds._append
 
     def overtaken(rounds, frame, number):
@@ -141,7 +141,7 @@ def two(address):
 
 @pytest.mark.parametrize("address", [KAFKA, *full("embedded")], indirect=True)
 def test_as_a_whole_all_that_holds_is_visible_in_one_step(spark, two, address, monkeypatch):
-    """A key of one partition changes before the first append: that append adds no row to the other one either."""
+    """A key of one partition changes before the first append, so that append adds no row to either partition."""
     append, seen = module._Rounds._append, []
 
     def overtaken(rounds, frame, number):
@@ -165,7 +165,7 @@ def test_as_a_whole_all_that_holds_is_visible_in_one_step(spark, two, address, m
 
 
 def begin(log, number, days, **fields):
-    """Record the plan of a round as a call of ``job`` did days ago, and return it."""
+    """Record a plan of the job that is some days old, and return it."""
     plan = pin_plan(
         log, f"job.unchanged.{number}", ExpectedOffsets("none"), compare=BY_KEY, round_of="job", record=False
     )
@@ -198,7 +198,7 @@ def test_job_of_an_earlier_topic_of_this_name_is_reported_as_such(spark, two, ad
         append_if_unchanged(rows(spark, ("a", "new", -1)), {"path": address, "job": "job"})
 
 
-def test_where_deletions_are_compacted_away_a_claim_that_is_too_old_is_returned(spark, log, path, monkeypatch):
+def test_expected_offset_that_is_older_than_removed_tombstones_is_returned(spark, log, path, monkeypatch):
     # Only the driver is patched. This covers the driver's check; the contract tests cover the check of the append.
     monkeypatch.setattr(ObjectLog, "tombstones_kept_ms", lambda _: 24 * 60 * 60 * 1000)
     given = rows(spark, ("d", "old", 3), ("e", "now", 5), ("a", "changed", 1))

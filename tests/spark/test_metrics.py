@@ -66,8 +66,8 @@ def test_load_counts_its_rows_once_despite_reruns_and_rejections(spark, address,
     with pytest.raises(PySparkException, match="CONFLICT"):
         save(rows(spark, 1).selectExpr("*", "0L AS expected_offset"), {**options, "job": "row"})
     assert counts(file.read_text(), job="row") == rejected
+    bad = rows(spark, 1).selectExpr("key", "string(raise_error(key)) AS value", "0 AS partition").coalesce(1)
     with pytest.raises(PySparkException):
-        bad = rows(spark, 1).selectExpr("key", "string(raise_error(key)) AS value", "0 AS partition").coalesce(1)
         write(bad, {**options, "job": "task", "routed": "true"})
     assert counts(file.read_text(), job="task") == {**rejected, "conflicts": 0}
     for named in ({}, {"job": fresh_job_name()}):
