@@ -174,7 +174,7 @@ def begin(log, number, days, **fields):
 
 @pytest.mark.parametrize("address", [KAFKA], indirect=True)
 def test_expired_rows_of_the_job_are_not_returned_as_rejected(spark, two, address):
-    """A row of another writer stands for a row of the job without a ledger entry."""
+    """A row of another writer represents a row of the job without a ledger entry."""
     end = two.bounds(0).end_offset
     key = bounded(two)[0][0]
     given, call = rows(spark, (key, "new", end)), {"path": address, "job": "job"}
