@@ -141,13 +141,13 @@ class BlindWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the cancellation. The appended rows stay."""
         task = self.task
-        record_failed_tasks(
-            task.request, messages, job=task.request.job, planning_ms=(task.started_ms, task.began_ms)
-        )
         if is_rejected(messages):
             spec = for_last_requests(task.request.spec)
             with suppress(ConditionalLogError), planned_log(spec, task.layout.log_id) as log:
                 log.remove_cancelled(task.run)
+        record_failed_tasks(
+            task.request, messages, job=task.request.job, planning_ms=(task.started_ms, task.began_ms)
+        )
 
 
 def refuse_conditions(request: WriteRequest, schema: StructType, guarantee: str) -> None:

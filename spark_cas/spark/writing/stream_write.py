@@ -371,17 +371,16 @@ def _abort(sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id:
 
     If another run of the query has the lock, that run continues. A batch in one task was aborted by that task.
     """
+    request, now_ms = sink.request, clock.now_ms()
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
-    now_ms = clock.now_ms()
-    job, planning_ms = (report.job, report.planning_ms) if report else (sink.request.job, (now_ms, now_ms))
-    record_failed_tasks(sink.request, messages, job=job, planning_ms=planning_ms, batch=batch_id)
-    if not sink.request.whole or sink.request.in_one_task or batch_id is None or report is None:
-        return
-    with suppress(ConditionalLogError), open_here(for_last_requests(sink.request.spec.as_reached())) as log:
-        held = _lock(log, report)
-        if held is not None:
-            abort_group(log, with_group(log, sink.plan_in(log, report.job), batch_id))
-            release_lock(log, held)
+    if report is not None and batch_id is not None and request.whole and not request.in_one_task:
+        with suppress(ConditionalLogError), open_here(for_last_requests(request.spec.as_reached())) as log:
+            held = _lock(log, report)
+            if held is not None:
+                abort_group(log, with_group(log, sink.plan_in(log, report.job), batch_id))
+                release_lock(log, held)
+    job, planning_ms = (report.job, report.planning_ms) if report else (request.job, (now_ms, now_ms))
+    record_failed_tasks(request, messages, job=job, planning_ms=planning_ms, batch=batch_id)
 
 
 def _lock(log: Backend, report: BatchReport) -> LoadLock | None:

@@ -401,9 +401,6 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         """
         task, rejected = self.task, is_rejected(messages)
         plan = task.plan
-        record_failed_tasks(
-            task.request, messages, job=plan.display_name, planning_ms=(task.started_ms, task.began_ms)
-        )
         if task.completion is None and (plan.whole or task.lock or rejected):
             spec = for_last_requests(task.request.spec)
             with suppress(ConditionalLogError), planned_log(spec, plan.log_id) as log:
@@ -414,6 +411,9 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 if task.lock and not is_replaced(log, task.lock):
                     abort_group(log, plan)
                 release_lock(log, task.lock)
+        record_failed_tasks(
+            task.request, messages, job=plan.display_name, planning_ms=(task.started_ms, task.began_ms)
+        )
 
 
 def with_job_state(
