@@ -27,7 +27,7 @@ class QueryMetrics(StreamingQueryListener):
     """A listener that publishes the metrics of all streaming queries of a session after each micro-batch.
 
     For each query: the records that it read, and the duration of each phase. For each topic or log that it reads with
-    ``conditional-log``: the lag in records, in the least and most delayed partition and on average. The label ``job``
+    ``conditional-log``: the lag in offsets, in the least and most delayed partition and on average. The label ``job``
     is the name of the query, or its id if it has no name.
 
     It also works with Spark Connect. There it runs in the client.

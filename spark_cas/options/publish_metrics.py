@@ -54,9 +54,9 @@ METRICS: Mapping[str, Kind] = {
     "seconds": Kind("s", "Duration of the phases of a write: plan, append, commit"),
     "query.numInputRows": Kind("{row}", "Records that a query read"),
     "query.seconds": Kind("s", "Duration of the phases of a micro-batch, as Spark names them"),
-    "query.minOffsetsBehindLatest": Kind("{record}", "Lag in records of the least delayed partition", adds=False),
-    "query.maxOffsetsBehindLatest": Kind("{record}", "Lag in records of the most delayed partition", adds=False),
-    "query.avgOffsetsBehindLatest": Kind("{record}", "Lag in records, the mean of all partitions", adds=False),
+    "query.minOffsetsBehindLatest": Kind("{record}", "Lag in offsets of the least delayed partition", adds=False),
+    "query.maxOffsetsBehindLatest": Kind("{record}", "Lag in offsets of the most delayed partition", adds=False),
+    "query.avgOffsetsBehindLatest": Kind("{record}", "Lag in offsets, the mean of all partitions", adds=False),
 }
 """All metrics by name. In Prometheus, ``rows`` is ``spark_cas_rows_total``; in OpenTelemetry, ``spark_cas.rows``."""
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from spark_cas.core.errors import OptionError
+from spark_cas.core.errors import ConditionalLogError, OptionError, StorageError
 from spark_cas.log.kafka.client.kafka_python import kafka_python_settings
 
 BASE = {"bootstrap.servers": "a:9092, b:9092", "socket.timeout.ms": 10_000}
@@ -135,13 +135,16 @@ def test_token_of_an_endpoint():
         pytest.param(200, b'{"access_token": "canary\\u0001"}', id="control character"),
         pytest.param(200, b'{"access_token": "%s"}' % (b"canary" * 200_000), id="too long"),
         pytest.param(200, None, id="endless"),
+        pytest.param(429, b"canary", id="too many requests"),
+        pytest.param(503, b"canary", id="unavailable"),
     ],
 )
 def test_endpoint_without_a_token_is_an_error_without_a_secret(status, body):
     with endpoint(status, body) as server:
-        with pytest.raises(OptionError, match=r"token\.endpoint\.url returned no token") as raised:
+        with pytest.raises(ConditionalLogError, match=r"token\.endpoint\.url returned no token") as raised:
             kafka_python_settings(login_at(server))
         assert len(server.requests) == 1
+    assert type(raised.value) is (StorageError if body is None or status >= 429 else OptionError)
     assert "canary" not in str(raised.value)
     assert raised.value.__cause__ is None
 
@@ -149,5 +152,5 @@ def test_endpoint_without_a_token_is_an_error_without_a_secret(status, body):
 def test_endpoint_that_is_down_is_an_error():
     with endpoint(200, b"") as server:
         settings = login_at(server)
-    with pytest.raises(OptionError, match="ConnectionRefusedError"):
+    with pytest.raises(StorageError, match="ConnectionRefusedError"):
         kafka_python_settings(settings)

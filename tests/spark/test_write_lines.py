@@ -277,5 +277,5 @@ def test_each_write_of_spark_and_each_micro_batch_is_one_run(ran):
         assert last.job.facets["jobType"]["processingType"] == ("STREAMING" if is_stream else "BATCH")
         assert last.outputs[0].outputFacets["outputStatistics"]["rowCount"] == int(fields["rows"])
         error = last.run.facets.get("errorMessage", {"message": None})["message"]
-        expected = "CONFLICT" if name == "rejected" else "TASK_FAILED" if name.startswith("failed") else None
+        expected = "CONFLICT" if name == "rejected" else "ABORTED" if name.startswith("failed") else None
         assert (last.eventType, error) == (RunState.FAIL if expected else RunState.COMPLETE, expected)

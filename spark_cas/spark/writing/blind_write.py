@@ -34,7 +34,7 @@ from spark_cas.spark.writing.report import (
     is_rejected,
     measured,
     put_report,
-    record_failed_tasks,
+    record_aborted,
     stop_others,
 )
 
@@ -145,9 +145,7 @@ class BlindWriter(DataSourceArrowWriter):
             spec = for_last_requests(task.request.spec)
             with suppress(ConditionalLogError), planned_log(spec, task.layout.log_id) as log:
                 log.remove_cancelled(task.run)
-        record_failed_tasks(
-            task.request, messages, job=task.request.job, planning_ms=(task.started_ms, task.began_ms)
-        )
+        record_aborted(task.request, messages, job=task.request.job, planning_ms=(task.started_ms, task.began_ms))
 
 
 def refuse_conditions(request: WriteRequest, schema: StructType, guarantee: str) -> None:

@@ -54,9 +54,9 @@ class TaskReport(WriterCommitMessage):
     """The chunks that the attempt of the task appended."""
 
 
-# A cause precedes its consequences: rows that are not routed can appear as changed input in other partitions.
-_TASK_FAILED = "TASK_FAILED"
+_ABORTED = "ABORTED"
 """The error of a write that Spark aborts, in place of a kind. Spark reports the cause only to the caller."""
+# A cause precedes its consequences: rows that are not routed can appear as changed input in other partitions.
 _MOST_IMPORTANT_FIRST = (
     ErrorKind.NOT_ROUTED,
     ErrorKind.LOG_NOT_SHARED,
@@ -245,7 +245,7 @@ def measured(
         _record(request, reports, job, (*planning_ms, committing_ms, clock.now_ms()), batch=batch, error=error)
 
 
-def record_failed_tasks(
+def record_aborted(
     request: WriteRequest,
     messages: Sequence[WriterCommitMessage | None],
     *,
@@ -253,14 +253,14 @@ def record_failed_tasks(
     planning_ms: tuple[int, int],
     batch: int | None = None,
 ) -> None:
-    """Log a write that Spark aborts because a task failed, and send its metrics and lineage, as `measured` does.
+    """Log a write that Spark aborts before its commit, and send its metrics and lineage, as `measured` does.
 
-    The message of such a task is None, so its appended rows are not counted. If all tasks succeeded, the commit
-    failed, and `measured` has already logged the write.
+    A task failed, or the query or job was stopped. The message of an incomplete task is None, so its appended rows
+    are not counted. If all tasks succeeded, the commit failed, and `measured` has already logged the write.
     """
     if any(each is None for each in messages):
         reports = [each for each in messages if isinstance(each, TaskReport)]
-        _record(request, reports, job, (*planning_ms, clock.now_ms()), batch=batch, error=_TASK_FAILED)
+        _record(request, reports, job, (*planning_ms, clock.now_ms()), batch=batch, error=_ABORTED)
 
 
 @contextmanager

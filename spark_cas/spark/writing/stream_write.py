@@ -50,7 +50,7 @@ from spark_cas.spark.writing.report import (
     for_last_requests,
     measured,
     measured_plan,
-    record_failed_tasks,
+    record_aborted,
 )
 from spark_cas.spark.writing.write import with_job_state
 
@@ -380,7 +380,7 @@ def _abort(sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id:
                 abort_group(log, with_group(log, sink.plan_in(log, report.job), batch_id))
                 release_lock(log, held)
     job, planning_ms = (report.job, report.planning_ms) if report else (request.job, (now_ms, now_ms))
-    record_failed_tasks(request, messages, job=job, planning_ms=planning_ms, batch=batch_id)
+    record_aborted(request, messages, job=job, planning_ms=planning_ms, batch=batch_id)
 
 
 def _lock(log: Backend, report: BatchReport) -> LoadLock | None:

@@ -61,7 +61,7 @@ from spark_cas.spark.writing.report import (
     measured_plan,
     partitions_of_rejected,
     put_report,
-    record_failed_tasks,
+    record_aborted,
     stop_others,
 )
 from spark_cas.spark.writing.verify import hash_rows, require_same
@@ -411,9 +411,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 if task.lock and not is_replaced(log, task.lock):
                     abort_group(log, plan)
                 release_lock(log, task.lock)
-        record_failed_tasks(
-            task.request, messages, job=plan.display_name, planning_ms=(task.started_ms, task.began_ms)
-        )
+        record_aborted(task.request, messages, job=plan.display_name, planning_ms=(task.started_ms, task.began_ms))
 
 
 def with_job_state(

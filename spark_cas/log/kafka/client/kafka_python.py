@@ -15,7 +15,7 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request
 
-from spark_cas.core.errors import OptionError
+from spark_cas.core.errors import ConditionalLogError, OptionError, StorageError
 from spark_cas.log.deadline import call_within
 from spark_cas.log.kafka.client.tokens import Token
 from spark_cas.log.kafka.settings.sasl import EXTENSIONS
@@ -34,7 +34,8 @@ def kafka_python_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         OptionError: kafka-python does not support a setting, a certificate cannot be read, or the token endpoint
-            returned no token.
+            rejected the request.
+        StorageError: The token endpoint did not answer, or is overloaded.
     """
     timeout_ms = int(values["socket.timeout.ms"])
     protocol = str(values.get("security.protocol", "plaintext")).upper()
@@ -109,11 +110,12 @@ def _tokens_of_endpoint(values: Mapping[str, Any], seconds: float) -> Callable[[
         call_within(seconds, fetch)
     except (OSError, ValueError, HTTPException) as error:
         # Without the text of the error, which may contain settings.
-        raise _no_token(type(error.reason if isinstance(error, URLError) else error).__name__) from None
+        raise _no_token(StorageError, type(error.reason if isinstance(error, URLError) else error).__name__) from None
     [(status, content)] = replies
     token = _token_in(content) if status == HTTPStatus.OK else None
     if token is None:
-        raise _no_token(f"HTTP status {status}")
+        transient = status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        raise _no_token(StorageError if transient else OptionError, f"HTTP status {status}")
     extensions = dict(each.split("=", 1) for each in values.get(EXTENSIONS, "").split(",") if each)
     return lambda _config: (token, 0.0, "", extensions)
 
@@ -127,8 +129,8 @@ def _token_in(content: bytes) -> str | None:
     return token if isinstance(token, str) and token.isascii() and token.isprintable() else None
 
 
-def _no_token(reason: str) -> OptionError:
-    return OptionError(
+def _no_token(kind: type[ConditionalLogError], reason: str) -> ConditionalLogError:
+    return kind(
         f"the token endpoint of option kafka.{_URL} returned no token ({reason}). Nothing was changed. Check that "
         f"this machine reaches it, and that the id and secret of the client are right."
     )
