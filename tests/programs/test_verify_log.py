@@ -17,7 +17,7 @@ from tests.support.writing import append_foreign, records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-TIME = dt.datetime(2020, 5, 17, 12, 30, 0, 250_999, tzinfo=dt.UTC)
+TIME = dt.datetime(2020, 5, 17, 12, 30, 0, 250_000, tzinfo=dt.UTC)
 
 
 @pytest.fixture
