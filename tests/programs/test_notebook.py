@@ -126,7 +126,7 @@ from types import SimpleNamespace
 
 dbutils = SimpleNamespace(library=SimpleNamespace(restartPython=lambda: os._exit(0)))
 """
-"""A stand-in for the utilities of Databricks: a restart ends the process. The test starts the next one."""
+"""A substitute for the utilities of Databricks: a restart ends the process. The test starts the next one."""
 
 
 def wheel_of(folder, name, version, *requirements):

@@ -241,8 +241,7 @@ def measured(
         error = failure.kind if isinstance(failure, ConditionalLogError) else type(failure).__name__
         raise
     finally:
-        reports = [each for each in messages if isinstance(each, TaskReport)]
-        _record(request, reports, job, (*planning_ms, committing_ms, clock.now_ms()), batch=batch, error=error)
+        _record(request, messages, job, (*planning_ms, committing_ms, clock.now_ms()), batch=batch, error=error)
 
 
 def record_aborted(
@@ -259,8 +258,7 @@ def record_aborted(
     are not counted. If all tasks succeeded, the commit failed, and `measured` has already logged the write.
     """
     if any(each is None for each in messages):
-        reports = [each for each in messages if isinstance(each, TaskReport)]
-        _record(request, reports, job, (*planning_ms, clock.now_ms()), batch=batch, error=_ABORTED)
+        _record(request, messages, job, (*planning_ms, clock.now_ms()), batch=batch, error=_ABORTED)
 
 
 @contextmanager
@@ -277,7 +275,7 @@ def measured_plan(request: WriteRequest) -> Iterator[None]:
 
 def _record(
     request: WriteRequest,
-    reports: Sequence[TaskReport],
+    messages: Sequence[WriterCommitMessage | None],
     job: str | None,
     times: Sequence[int],
     *,
@@ -285,6 +283,7 @@ def _record(
     error: str,
 ) -> None:
     """Log a write and publish its metrics. ``times`` are the begin and end of its phases, milliseconds since 1970."""
+    reports = [each for each in messages if isinstance(each, TaskReport)]
     rows, existing = _rows(reports)
     appended = sum(each.tally.bytes for each in reports)
     counts = {
