@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -105,7 +106,7 @@ def authenticating_broker(conf: Path, folder: Path) -> Iterator[Authenticating]:
         [compiler, "-Xlint:all", "-Werror", "-d", classes, "-cp", f"{kafka_jars()}/*", _VALIDATOR], check=True
     )
     with (
-        token_endpoint() as url,
+        token_endpoint(folder) as url,
         KafkaBroker(conf, settings=_broker(folder), secured=_LISTENERS, classes=classes) as broker,
     ):
         admin = admin_of(broker.bootstrap)
@@ -172,6 +173,7 @@ def _clients(folder: Path, url: str) -> dict[str, dict[str, str]]:
             "sasl.oauthbearer.token.endpoint.url": url,
             "sasl.oauthbearer.client.credentials.client.id": USER,
             "sasl.oauthbearer.client.credentials.client.secret": PASSWORD,
+            "sasl.jaas.config": f'{_OAUTH} ssl.truststore.type="PEM" ssl.truststore.location="{folder / "ca.pem"}";',
         },
         "token provider": {**oauth, "tokenProvider": f"{token_provider.__name__}:token"},
         # The settings of users of Amazon's Java library.
@@ -227,13 +229,16 @@ class _Endpoint(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def token_endpoint() -> Iterator[str]:
-    """Serve tokens on a free port of this machine, and return the URL."""
+def token_endpoint(folder: Path) -> Iterator[str]:
+    """Serve tokens over TLS on a free port of this machine, with the broker's certificate, and return the URL."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "broker.pem", folder / "broker.key")
     with ThreadingHTTPServer(("127.0.0.1", 0), _Endpoint) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/token"
+            yield f"https://127.0.0.1:{server.server_port}/token"
         finally:
             server.shutdown()
             thread.join()

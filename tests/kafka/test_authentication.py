@@ -114,6 +114,13 @@ def test_wrong_secret_of_the_token_endpoint_is_rejected(authenticating):
     assert_hidden("".join(traceback.format_exception(refused.value)))
 
 
+def test_certificate_of_the_token_endpoint_is_verified(authenticating):
+    settings = authenticating.settings["token endpoint"] | SOON
+    del settings["sasl.jaas.config"]
+    with pytest.raises(StorageError):
+        open_log(f"kafka://{authenticating.servers['token endpoint']}/flights", settings).layout()
+
+
 def test_token_is_refreshed_before_it_expires(authenticating, provided_tokens, caplog):
     """The clients stay open, and the broker closes each connection whose token has expired."""
     address = f"kafka://{authenticating.servers[PROVIDER]}/{create_topic(authenticating.open)}"

@@ -394,6 +394,30 @@ def test_an_oauth_login_takes_a_scope_and_extensions():
     start(Client.PRODUCER, dict(pairs))
 
 
+TRUSTING = "clientId=i clientSecret=s ssl.truststore.type={} ssl.truststore.location={}"
+
+
+def test_an_oauth_login_trusts_the_authorities_of_a_file(tmp_path):
+    path = tmp_path / "ca.pem"
+    options = TRUSTING.format("pem", f"'{path}'")
+    pairs = librdkafka_settings(sasl("OAUTHBEARER", login(OAUTH, options), **{URL: TOKENS}))
+    assert dict(pairs) == {**OIDC, "https.ca.location": str(path)}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        TRUSTING.format("PKCS12", "'/ca.p12'"),
+        TRUSTING.format("PEM", "'env:CA'"),
+        "clientId=i clientSecret=s ssl.truststore.type=PEM",
+        "clientId=i clientSecret=s ssl.truststore.location='/ca.pem'",
+    ],
+)
+def test_an_oauth_login_with_another_trust_store_is_rejected(options):
+    with pytest.raises(OptionError, match="the trust store of the token endpoint"):
+        librdkafka_settings(sasl("OAUTHBEARER", login(OAUTH, options), **{URL: TOKENS}))
+
+
 SECRET_LOGIN = login(SCRAM, 'username="u" password="canary"')
 OAUTH_LOGIN = login(OAUTH, "clientId=canary clientSecret=canary")
 

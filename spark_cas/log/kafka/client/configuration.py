@@ -10,7 +10,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.client.tokens import tokens_of
 from spark_cas.log.kafka.settings.client_settings import SETTINGS, Client
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.kafka.settings.sasl import EXTENSIONS, PROVIDER
+from spark_cas.log.kafka.settings.sasl import CA_OF_ENDPOINT, EXTENSIONS, PROVIDER
 from spark_cas.log.kafka.settings.secrets import RESOLVED, resolve
 from spark_cas.log.kafka.settings.tls import with_stores
 from spark_cas.log.kafka.settings.translate import for_client
@@ -24,6 +24,7 @@ _IN_FLIGHT = 5
 """The default and the limit of an idempotent producer. Brokers keep the order of so many requests."""
 
 _PATHS = {
+    CA_OF_ENDPOINT: "ssl.truststore.location in kafka.sasl.jaas.config",
     "ssl.ca.location": "kafka.ssl.truststore.location",
     "ssl.certificate.location": "kafka.ssl.keystore.location",
     "ssl.key.location": "kafka.ssl.keystore.location",

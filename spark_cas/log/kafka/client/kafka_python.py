@@ -18,7 +18,7 @@ from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandl
 from spark_cas.core.errors import ConditionalLogError, OptionError, StorageError
 from spark_cas.log.deadline import call_within
 from spark_cas.log.kafka.client.tokens import Token
-from spark_cas.log.kafka.settings.sasl import EXTENSIONS
+from spark_cas.log.kafka.settings.sasl import CA_OF_ENDPOINT, EXTENSIONS
 from spark_cas.log.kafka.settings.tls import key_store_pem
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -98,7 +98,8 @@ def _tokens_of_endpoint(values: Mapping[str, Any], seconds: float) -> Callable[[
     request = Request(values[_URL], urlencode(form).encode(), headers)  # noqa: S310 - the option allows only https
     # Without a handler of redirects, which could send the secret to another machine.
     opener = OpenerDirector()
-    for handler in (ProxyHandler(), HTTPHandler(), HTTPSHandler(context=_context({}))):
+    trusted = {"ssl.ca.location": values[CA_OF_ENDPOINT]} if CA_OF_ENDPOINT in values else {}
+    for handler in (ProxyHandler(), HTTPHandler(), HTTPSHandler(context=_context(trusted))):
         opener.add_handler(handler)
     replies: list[tuple[int, bytes]] = []
 

@@ -11,7 +11,8 @@ from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings import msk
 from spark_cas.log.kafka.settings.client_settings import NO_KERBEROS
 from spark_cas.log.kafka.settings.jaas import Login, parse_jaas
-from spark_cas.log.secret_references import FUNCTION
+from spark_cas.log.kafka.settings.tls import CONVERT_TRUST_STORE
+from spark_cas.log.secret_references import FUNCTION, PREFIXES
 
 _LOG = logging.getLogger("spark_cas")
 
@@ -38,6 +39,11 @@ _OAUTH = {
     _SCOPE: ("scope", "sasl.oauthbearer.scope"),
 }
 """Java's name, with its older name as an option of the login module, and librdkafka's name."""
+
+_TRUST_TYPE, _TRUST_LOCATION = "ssl.truststore.type", "ssl.truststore.location"
+"""Options of the login module, for the certificate of the token endpoint (KIP-768)."""
+CA_OF_ENDPOINT = "https.ca.location"
+"""librdkafka's name."""
 
 _EXTENSION = "extension_"
 EXTENSIONS = "sasl.oauthbearer.extensions"
@@ -145,12 +151,13 @@ def _password(settings: Mapping[str, str], login: Login | None, mechanism: str) 
 
 def _oidc(settings: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
     extensions = {key.removeprefix(_EXTENSION): options[key] for key in options if key.startswith(_EXTENSION)}
-    if options.keys() - {old for old, _ in _OAUTH.values()} - {_EXTENSION + key for key in extensions}:
+    known = {_TRUST_TYPE, _TRUST_LOCATION, *(old for old, _ in _OAUTH.values())}
+    if options.keys() - known - {_EXTENSION + key for key in extensions}:
         raise OptionError(
-            "the OAuthBearerLoginModule in option kafka.sasl.jaas.config takes only clientId, clientSecret, scope "
-            "and extension_<name>, but the option has another name too. Remove it."
+            "the OAuthBearerLoginModule in option kafka.sasl.jaas.config takes only clientId, clientSecret, scope, "
+            f"{_TRUST_TYPE}, {_TRUST_LOCATION} and extension_<name>, but the option has another name too. Remove it."
         )
-    result = {"sasl.oauthbearer.method": "oidc", _URL: _checked_url(settings)}
+    result = {"sasl.oauthbearer.method": "oidc", _URL: _checked_url(settings), **_trusted(options)}
     for java, (old, rdkafka) in _OAUTH.items():
         if java in settings and old in options:
             raise OptionError(f"option kafka.{java} is given and {old} in kafka.sasl.jaas.config too. Leave one out.")
@@ -181,6 +188,19 @@ def _checked_url(values: Mapping[str, str]) -> str:
             "option tokenProvider, but the option is missing or has another value."
         )
     return url
+
+
+def _trusted(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the certificates that the client trusts at the token endpoint. By default, those of the system."""
+    if not options.keys() & {_TRUST_TYPE, _TRUST_LOCATION}:
+        return {}
+    location = options.get(_TRUST_LOCATION, "")
+    if options.get(_TRUST_TYPE, "").upper() != "PEM" or not location or location.startswith(PREFIXES):
+        raise OptionError(
+            f"the trust store of the token endpoint in option kafka.sasl.jaas.config must be a PEM file: set "
+            f"{_TRUST_TYPE} to PEM, and {_TRUST_LOCATION} to its path. If it has another format: {CONVERT_TRUST_STORE}"
+        )
+    return {CA_OF_ENDPOINT: location}
 
 
 def _joined(extensions: Mapping[str, str]) -> str:
