@@ -184,6 +184,36 @@ def test_settings_of_spark_are_those_of_the_defaults(platform):
     assert settings.items() <= defaults.items()
 
 
+JAAS = "kafka.sasl.jaas.config"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "pair",
+    [
+        f"'{JAAS}'='canary'",
+        f"{JAAS} 'canary'",
+        f"`{JAAS}` = \"canary 'x' canary\"",
+        f"'{JAAS}'='x password=\"canary\";'",
+        f"'{JAAS}'=\"x password=\\\"canary\\\";\"",
+        rf"'{JAAS}'='it\'s canary'",
+        f"'{JAAS}'='it''s canary'",
+        f"'{JAAS}'=r'canary\\'",
+        f"'{JAAS}' =\n  'canary'",
+        f"'{JAAS}' /* 'a' */ = -- 'b'\n 'canary'",
+        "'store.azure_storage_account_key'='canary'",
+    ],
+)
+def test_the_redaction_hides_secrets_in_each_spelling_of_sql(spark, pair):
+    """The expression is matched by Java. The parser of Spark accepts each spelling."""
+    [pattern] = re.findall(r"(?m)^spark\.redaction\.string\.regex (.*)$", (CONF / "spark-defaults.conf").read_text())
+    view = f"CREATE TEMPORARY VIEW log USING `conditional-log` OPTIONS ({pair}, 'topic'='kept')"
+    spark._jsparkSession.sessionState().sqlParser().parsePlan(view)
+    hidden = spark._jvm.java.util.regex.Pattern.compile(pattern).matcher(view).replaceAll("hidden")
+    assert "canary" not in hidden
+    assert hidden.endswith("hidden, 'topic'='kept')")
+
+
 EXAMPLES = re.sub(r"(?m)^# (?=\[|\w+(\.\w+)* = |  \w+=)", "", (CONF / "conditional-log.toml").read_text())
 """The defaults per log, with the commented tables."""
 OF_LOGS = [(log, option) for log, table in tomllib.loads(EXAMPLES)["logs"].items() for option in table]

@@ -198,7 +198,7 @@ def _trusted(options: Mapping[str, str]) -> dict[str, str]:
     if options.get(_TRUST_TYPE, "").upper() != "PEM" or not location or location.startswith(PREFIXES):
         raise OptionError(
             f"the trust store of the token endpoint in option kafka.sasl.jaas.config must be a PEM file: set "
-            f"{_TRUST_TYPE} to PEM, and {_TRUST_LOCATION} to its path. If it has another format: {CONVERT_TRUST_STORE}"
+            f"{_TRUST_TYPE} to PEM, and {_TRUST_LOCATION} to its path. For another format: {CONVERT_TRUST_STORE}"
         )
     return {CA_OF_ENDPOINT: location}
 
