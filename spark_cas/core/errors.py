@@ -39,6 +39,7 @@ class ErrorKind(StrEnum):
     CHUNK_DAMAGED = "CHUNK_DAMAGED"
     STORAGE = "STORAGE"
     ACCESS_DENIED = "ACCESS_DENIED"
+    NOT_STORED = "NOT_STORED"
     TRIMMED = "TRIMMED"
     CHECKPOINT_MISMATCH = "CHECKPOINT_MISMATCH"
     BATCH_TOO_LARGE = "BATCH_TOO_LARGE"
@@ -249,8 +250,8 @@ class AccessDeniedError(StorageError, kind=ErrorKind.ACCESS_DENIED, retriable=Fa
     """The brokers or the store deny this user a right that the operation needs."""
 
 
-class NotStoredError(StorageError, retriable=False):
-    """The store never accepts these rows. Another process receives it as `StorageError`."""
+class NotStoredError(StorageError, kind=ErrorKind.NOT_STORED, retriable=False):
+    """The store never accepts these rows. Each retry appends those before them again."""
 
 
 class TransactionEndedError(StorageError):

@@ -48,7 +48,7 @@ ConditionalLogError
     UnreadableRecordError UNREADABLE_RECORD
     StorageError STORAGE
       AccessDeniedError ACCESS_DENIED
-      NotStoredError
+      NotStoredError NOT_STORED
       TransactionEndedError
       UndecidedError
 """
@@ -105,7 +105,6 @@ def test_errors_that_a_retry_of_the_same_call_may_fix():
         ErrorKind.STORAGE,
         ErrorKind.UNKNOWN_OUTCOME,
     }
-    assert not errors.NotStoredError.retriable
     assert errors.UndecidedError.retriable
     assert errors.TransactionEndedError.retriable
 

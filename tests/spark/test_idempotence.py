@@ -214,8 +214,9 @@ def test_permanently_rejected_rows_are_not_retried(path, monkeypatch, error):
             writer.write(iter([batch(0, "a", "b", "c")]))
     else:
         message = writer.write(iter([batch(0, "a", "b", "c")]))
-        with pytest.raises(StorageError, match=said):
+        with pytest.raises(NotStoredError, match=said) as raised:
             writer.commit([message])
+        assert not raised.value.retriable
     assert found(path)[0] == [["a", "b"], []]
 
 
