@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, StorageError
+from spark_cas.core.finding import Problem
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Appended, Unknown
 from spark_cas.core.plan import Completion
@@ -442,3 +443,24 @@ def test_link_with_a_lost_reply_is_detected(log, tmp_path, monkeypatch):
     assert isinstance(outcome, Appended)
     assert outcome.resolved
     assert values_in(log, 0) == ["a"]
+
+
+def failing(number):
+    def fail(*_args, **_options):
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_without_hard_links_is_reported_immediately(tmp_path, monkeypatch, number):
+    """Different file systems report it by different error numbers."""
+    monkeypatch.setattr(os, "link", failing(number))
+    with pytest.raises(StorageError, match="hard links"):
+        LocalStore(tmp_path).create("folder/file", b"data")
+
+
+def test_a_log_on_a_read_only_file_system_can_be_examined(log, root, monkeypatch):
+    log.preflight()
+    monkeypatch.setattr(local, "_write", failing(errno.EROFS))
+    assert [each.problem for each in local_log(root).findings()] == [Problem.STORE_UNPROBED]

@@ -5,15 +5,19 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from spark_cas import open_log
-from spark_cas.core.errors import StorageError
+from spark_cas.core.errors import AccessDeniedError, StorageError
 from tests.objects.served import served
 
 EMPTY = b"""<?xml version="1.0" encoding="UTF-8"?>
 <ListBucketResult><Name>bucket</Name><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>"""
 
 
+EXPIRED = b"<?xml version='1.0'?><Error><Code>ExpiredToken</Code><Message>canary</Message></Error>"
+
+
 class RefusesPuts(BaseHTTPRequestHandler):
     status = 501
+    body = b""
 
     def do_GET(self):
         self.send_response(200)
@@ -24,8 +28,9 @@ class RefusesPuts(BaseHTTPRequestHandler):
     def do_PUT(self):
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(self.status)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(len(self.body)))
         self.end_headers()
+        self.wfile.write(self.body)
 
     def log_message(self, *_):
         pass
@@ -35,6 +40,25 @@ class RefusesPuts(BaseHTTPRequestHandler):
 def endpoint():
     with served(RefusesPuts) as address:
         yield address
+
+
+def options_of(endpoint):
+    return {
+        "aws_endpoint": endpoint,
+        "aws_access_key_id": "id",
+        "aws_secret_access_key": "canary",
+        "aws_region": "us-east-1",
+        "allow_http": "true",
+    }
+
+
+def test_expired_credentials_are_reported_immediately(endpoint, monkeypatch):
+    """S3 answers with status 400, as a store without conditional puts does."""
+    monkeypatch.setattr(RefusesPuts, "status", 400)
+    monkeypatch.setattr(RefusesPuts, "body", EXPIRED)
+    with open_log("s3://bucket/flights", options_of(endpoint)) as log, pytest.raises(AccessDeniedError) as refused:
+        log.create(1)
+    assert "canary" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -48,15 +72,8 @@ def endpoint():
 )
 def test_store_without_conditional_puts_is_reported_immediately(endpoint, monkeypatch, status, told):
     monkeypatch.setattr(RefusesPuts, "status", status)
-    options = {
-        "aws_endpoint": endpoint,
-        "aws_access_key_id": "id",
-        "aws_secret_access_key": "canary",
-        "aws_region": "us-east-1",
-        "allow_http": "true",
-    }
     with (
-        open_log("s3://bucket/flights", options) as log,
+        open_log("s3://bucket/flights", options_of(endpoint)) as log,
         pytest.raises(
             StorageError, match=rf"^\[STORAGE\] writing s3://bucket/flights/_log/probe: .*{told}"
         ) as refused,

@@ -195,7 +195,7 @@ JAAS = "kafka.sasl.jaas.config"
         f"{JAAS} 'canary'",
         f"`{JAAS}` = \"canary 'x' canary\"",
         f"'{JAAS}'='x password=\"canary\";'",
-        f"'{JAAS}'=\"x password=\\\"canary\\\";\"",
+        f'\'{JAAS}\'="x password=\\"canary\\";"',
         rf"'{JAAS}'='it\'s canary'",
         f"'{JAAS}'='it''s canary'",
         f"'{JAAS}'=r'canary\\'",

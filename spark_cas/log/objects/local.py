@@ -23,9 +23,10 @@ from spark_cas.log import timing
 from spark_cas.log.objects import paths
 from spark_cas.log.objects.store_replies import PutReply, require_size
 
-_REFUSED = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK, errno.ENOENT, errno.ENOTSUP}
-)
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS})
+"""Error numbers of file systems without hard links."""
+
+_REFUSED = _NO_LINKS | {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EMLINK, errno.ENOENT}
 """Error numbers that prove that no link was created."""
 
 
@@ -247,13 +248,13 @@ def plain(number: int | None, doing: str) -> StorageError:
         errno.EDQUOT: ("the disk quota is used up", "Free some space"),
         errno.EFBIG: ("the file size limit is reached", "Raise it"),
         errno.EACCES: ("permission denied", "Give this user the right to"),
-        errno.EPERM: ("the file system refused, perhaps because it has no hard links", "Use another"),
         errno.EROFS: ("the file system is read-only", "Use another"),
+        **dict.fromkeys(_NO_LINKS, ("the file system refused, perhaps because it has no hard links", "Use another")),
     }.get(
         number or 0,
         (f"the file system failed ({os.strerror(number) if number else 'no reason'})", "Correct the cause"),
     )
-    kind = AccessDeniedError if number == errno.EACCES else StorageError
+    kind = AccessDeniedError if number in (errno.EACCES, errno.EROFS) else StorageError
     return kind(f"{doing}: {cause}. {remedy}, then run the same job again.")
 
 

@@ -72,6 +72,9 @@ MAX_OBJECT_BYTES = 256 * 1024 * 1024
 _PASSING = re.compile("400 RequestTimeout|408|409|425|429|5(?!01|05)..")
 """HTTP statuses of a store that is busy, down or reconfiguring. All other statuses are permanent rejections."""
 
+_EXPIRED = re.compile("<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired)</Code>")
+"""Text in S3's replies with status 400 if temporary credentials have expired."""
+
 _NO_ANSWER = "HTTP error:"
 """Text in obstore's errors if the reply is missing or incomplete. Otherwise the reply was not understood."""
 _NO_SERVER = ("kind: Connect", "://169.254.")
@@ -122,11 +125,12 @@ def plain(error: BaseException, doing: str) -> StorageError:
     ``doing`` is the operation and its path, for example "reading s3://logs/flights/_log/layout".
     """
     status = _status(error)
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403"):
+    is_denied = isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403")
+    if is_denied or _EXPIRED.search(str(error)):
         return AccessDeniedError(
-            f"{doing}: the store refused the credentials or their rights. The log needs to list, read and create "
-            f"objects below its root, and to delete them where it is trimmed or jobs are forgotten; give credentials "
-            f"with store.* options or the environment."
+            f"{doing}: the store refused the credentials or their rights, or the credentials have expired. The log "
+            f"needs to list, read and create objects below its root, and to delete them where it is trimmed or jobs "
+            f"are forgotten; give credentials with store.* options or the environment."
         )
     if isinstance(error, FileNotFoundError) or status == "404":
         return StorageError(
@@ -135,7 +139,8 @@ def plain(error: BaseException, doing: str) -> StorageError:
         )
     if _PASSING.fullmatch(status):
         why = f"the store failed (HTTP {status})"
-        return NotNowError(f"{doing}: {why}. {_RUN_AGAIN}", why)
+        expired = " Check that the credentials have not expired." if status.startswith("400") else ""
+        return NotNowError(f"{doing}: {why}.{expired} {_RUN_AGAIN}", why)
     if status:
         return StorageError(
             f"{doing}: the store refused the request (HTTP {status}). It may not know conditional puts "
