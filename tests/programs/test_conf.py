@@ -19,6 +19,7 @@ from botocore.validate import validate_parameters
 from databricks.bundles.jobs import Job
 
 from spark_cas.core.errors import ERRORS_BY_KIND
+from spark_cas.log.log_lines import LOG_LEVEL
 from spark_cas.options.parse import parse_load
 from spark_cas.programs import bulk_load
 from spark_cas.programs.errors import ExitCode, exit_code_of
@@ -98,7 +99,8 @@ def test_the_names_within_the_bundle_agree():
     [script] = new["init_scripts"]
     folder = found(r"SPARK_CAS_FOLDER:-(\S+)}", INIT.read_text())
     assert script["volumes"]["destination"] == f"{folder}/{INIT.name}"
-    assert {*new["spark_env_vars"]} == {*re.findall(r"env:(\w+)", " ".join(COMMANDS["databricks"]()))}
+    secrets = re.findall(r"env:(\w+)", " ".join(COMMANDS["databricks"]()))
+    assert {*new["spark_env_vars"]} == {LOG_LEVEL, *secrets}
     runtime = new["spark_version"].split(".")[0]
     assert f"databricks-{runtime}.txt" in INIT.read_text()
     assert (CONF / f"platforms/databricks-{runtime}.txt").is_file()
