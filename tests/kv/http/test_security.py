@@ -23,29 +23,7 @@ from key_value_store.http.serve import HEADER_SECONDS
 from key_value_store.http.wire import MOST_BODY_BYTES, path_of_key
 from spark_cas import open_log
 from spark_cas.core.errors import StorageError, UnknownOutcomeError
-from tests.kv.http.servers import SECONDS, Wire, ask, leader_of, parts_of, serving
-
-TOKEN = "canary-token-0123456789"
-CERTIFICATE = (
-    "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=127.0.0.1 "
-    "-addext subjectAltName=IP:127.0.0.1"
-)
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("files")
-    subprocess.run(CERTIFICATE.split(), cwd=folder, check=True, capture_output=True)
-    (folder / "token").write_text(f"{TOKEN}\n")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def secured(files, tmp_path_factory):
-    """Two nodes with a token and TLS."""
-    more = [f"--token-file={files}/token", f"--tls-certificate={files}/cert.pem", f"--tls-key={files}/key.pem"]
-    with serving(tmp_path_factory.mktemp("kv"), more=[*more, f"--tls-ca={files}/cert.pem"]) as served:
-        yield served
+from tests.kv.http.servers import SECONDS, TOKEN, Wire, ask, leader_of, parts_of, serving
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +33,10 @@ def with_token(files, tmp_path_factory):
         yield served[0]
 
 
-def test_client_with_the_token_follows_the_leader_over_tls(secured, files):
-    client = Client([each.address for each in secured], Access.of_files(files / "token", files / "cert.pem"))
+def test_client_with_the_token_follows_the_leader_over_tls(secured_client):
     for number in range(8):  # keys of both shards, so the first node redirects some
-        version = client.put(b"%d" % number, b"1")
-        assert client.get(b"%d" % number).version == version
+        version = secured_client.put(b"%d" % number, b"1")
+        assert secured_client.get(b"%d" % number).version == version
 
 
 def test_other_clients_are_rejected_over_tls(secured, files):
