@@ -10,12 +10,12 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPResponse
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from key_value_store import Node
-from key_value_store.cli_serve import _warn_if_open
 from key_value_store.http import Access, Client
 from key_value_store.http.access import read_token, server_context
 from key_value_store.http.app import MOST_BODIES_BYTES
@@ -23,7 +23,7 @@ from key_value_store.http.serve import HEADER_SECONDS
 from key_value_store.http.wire import MOST_BODY_BYTES, path_of_key
 from spark_cas import open_log
 from spark_cas.core.errors import StorageError, UnknownOutcomeError
-from tests.kv.http.servers import SECONDS, TOKEN, Wire, ask, leader_of, parts_of, serving
+from tests.kv.http.servers import SECONDS, TOKEN, Wire, ask, leader_of, parts_of, protections, serving
 
 
 @pytest.fixture(scope="module")
@@ -227,22 +227,17 @@ def test_snapshots_are_private(tmp_path):
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize(
-    ("ip", "protections", "is_warned"),
-    [
-        ("10.0.0.1", [False, False], True),
-        ("::", [True, False], True),
-        ("10.0.0.1", [True, True], False),
-        ("127.0.0.1", [False, False], False),
-        ("::1", [False, False], False),
-    ],
-)
-def test_warning_if_other_machines_can_reach_an_open_node(capsys, ip, protections, is_warned):
-    options = dict(zip(["--token-file", "--tls-certificate"], protections, strict=True))
-    _warn_if_open(ip, options)
-    warning = capsys.readouterr().err
-    assert warning.startswith("warning: ") == is_warned
-    assert [each in warning for each in options] == [is_warned and not given for given in protections]
+@pytest.mark.parametrize("missing", [["--token-file", "--tls-certificate"], ["--tls-certificate"], []])
+def test_node_that_other_machines_can_reach_warns(tmp_path, files, missing):
+    given = {option: more for option, more in protections(files).items() if option not in missing}
+    with serving(tmp_path, 1, host="0.0.0.0", more=[*chain(*given.values())]) as [node]:  # noqa: S104 - on purpose
+        warnings = [each for each in node.said().splitlines() if each.startswith("warning: ")]
+    assert len(warnings) == bool(missing)
+    assert [each for each in protections(files) if each in "".join(warnings)] == missing
+
+
+def test_node_on_loopback_does_not_warn(nodes):
+    assert "warning" not in nodes[0].said()
 
 
 @pytest.mark.parametrize(
