@@ -6,10 +6,12 @@ import signal
 from contextlib import closing
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Error, expect, sync_playwright
 
+from key_value_store import Node
 from key_value_store.errors import VersionMismatchError
 from key_value_store.http.wire import path_of_key
+from spark_cas import open_log
 from spark_cas.core.partitioner import partition_of_key
 from tests.executables import executable
 from tests.kv.http.servers import SECONDS, TOKEN, leader_of, serving
@@ -19,6 +21,7 @@ pytestmark = pytest.mark.browser
 
 WIDE, PHONE = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
 WITHIN_MS = SECONDS * 1000
+MARKUP = "<img src=x onerror=ran()><script>ran()"
 LEGIBLE = 7
 """The contrast ratio of WCAG 2, level AAA."""
 WEIGHTS = (0.2126, 0.7152, 0.0722)
@@ -105,6 +108,23 @@ def test_page_without_the_token_names_the_password(secured, browser):
         page = context.new_page()
         page.goto(f"https://{secured[0].address}/")
         expect(page.locator("body")).to_contain_text("in a browser the token as the password")
+
+
+def test_text_of_the_log_runs_no_script(tmp_path, opened):
+    """A leader, a key and a value have markup. Its script would raise an error in the page."""
+    log, key = str(tmp_path / "log"), MARKUP.encode()
+    shard = partition_of_key(key, 2)
+    with open_log(log) as made:
+        made.create(2)
+    with Node(log, address=MARKUP, folder=tmp_path / "other") as other:
+        other.lead(shard)
+        other.put(key, key)
+        with serving(tmp_path, 1, log=log) as [node]:
+            page = opened(node)
+            expect(cell(page, shard, "leader")).to_have_text(MARKUP, timeout=WITHIN_MS)
+            with page.expect_download() as download, pytest.raises(Error, match="Download is starting"):
+                page.goto(f"http://{node.address}{path_of_key(key)}?stale=true")
+            assert download.value.path().read_bytes() == key
 
 
 def test_refused_writes_are_counted(nodes, client, opened):
