@@ -153,8 +153,10 @@ class _Api:
         if not self._access.permits(request.headers.get("authorization")):
             raise RefusedRequestError(
                 HTTPStatus.UNAUTHORIZED,
-                "the request has no valid token. Nothing was written. Send Authorization: Bearer TOKEN.",
-                {"WWW-Authenticate": 'Basic realm="key_value_store", Bearer'},
+                "the request has no valid token. Nothing was written. Send Authorization: Bearer TOKEN, or in a "
+                "browser the token as the password.",
+                # Chromium does not prompt for the password if the header names a second scheme.
+                {"WWW-Authenticate": 'Basic realm="key_value_store"'},
             )
 
     @contextmanager

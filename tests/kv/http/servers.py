@@ -14,6 +14,7 @@ from tools.kafka_broker.waiting import wait_until
 from tools.ports import held_ports
 
 SECONDS = 60
+TOKEN = "canary-token-0123456789"
 COMMAND = (sys.executable, "-m", "key_value_store", "serve")
 
 
@@ -55,11 +56,11 @@ class Served:
 
 
 @contextmanager
-def serving(folder, count=2, shards=2, log=None, more=()):
+def serving(folder, count=2, shards=2, log=None, *, host="127.0.0.1", more=()):
     """Yield ``count`` ready nodes over one log, with more options. The default log is in a directory."""
     log = log or str(folder / "log")
     with ExitStack() as ending:
-        addresses = [f"127.0.0.1:{port}" for port in ending.enter_context(held_ports(count))]
+        addresses = [f"{host}:{port}" for port in ending.enter_context(held_ports(count))]
         nodes = []
         for at, address in enumerate(addresses):
             options = [f"--shards={shards}", *more]
@@ -68,6 +69,12 @@ def serving(folder, count=2, shards=2, log=None, more=()):
         for each in nodes:
             each.wait_until_ready()
         yield nodes
+
+
+def protections(files):
+    """Return the options for a token and for TLS with the fixture ``files``, each by the name of its first one."""
+    tls = [f"--tls-{each}.pem" for each in (f"certificate={files}/cert", f"key={files}/key", f"ca={files}/cert")]
+    return {"--token-file": [f"--token-file={files}/token"], "--tls-certificate": tls}
 
 
 def parts_of(address):

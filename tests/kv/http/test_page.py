@@ -3,20 +3,25 @@
 import operator
 import re
 import signal
+from contextlib import closing
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Error, expect, sync_playwright
 
+from key_value_store import Node
 from key_value_store.errors import VersionMismatchError
 from key_value_store.http.wire import path_of_key
+from spark_cas import open_log
 from spark_cas.core.partitioner import partition_of_key
 from tests.executables import executable
-from tests.kv.http.servers import SECONDS, leader_of, serving
+from tests.kv.http.servers import SECONDS, TOKEN, leader_of, serving
+from tests.kv.nodes import keys_of
 
 pytestmark = pytest.mark.browser
 
 WIDE, PHONE = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
 WITHIN_MS = SECONDS * 1000
+MARKUP = "<img src=x onerror=ran()><script>ran()"
 LEGIBLE = 7
 """The contrast ratio of WCAG 2, level AAA."""
 WEIGHTS = (0.2126, 0.7152, 0.0722)
@@ -37,14 +42,14 @@ def opened(browser):
     complaints = []
     contexts = []
 
-    def opened(node, **more):
+    def opened(node, origin="http://", **more):
         contexts.append(browser.new_context(**{"viewport": WIDE, **more}))
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "request", lambda request: complaints.append(request.url) if node.address not in request.url else None
         )
-        page.goto(f"http://{node.address}/")
+        page.goto(f"{origin}{node.address}/")
         expect(page.locator("tbody tr")).to_have_count(2, timeout=WITHIN_MS)
         return page
 
@@ -80,6 +85,46 @@ def test_followers_link_to_the_leader(nodes, client, opened):
             expect(shown).to_have_text("this node", timeout=WITHIN_MS)
         else:
             expect(shown.locator("a")).to_have_attribute("href", f"http://{leader}/", timeout=WITHIN_MS)
+
+
+@pytest.mark.parametrize("login", ["", f"name:{TOKEN}@"])
+def test_page_over_tls_with_the_token_as_password(secured, secured_client, opened, login):
+    """The browser sends the password after the node requests it, or has it from the address."""
+    credentials = None if login else {"username": "name", "password": TOKEN}
+    for shard in range(2):
+        secured_client.put(keys_of(shard, 1)[0], b"1")
+    pages = [
+        opened(each, f"https://{login}", ignore_https_errors=True, http_credentials=credentials) for each in secured
+    ]
+    for shard in range(2):
+        leaders = [cell(each, shard, "leader") for each in pages]
+        at = next(at for at, each in enumerate(leaders) if each.text_content() == "this node")
+        link = leaders[1 - at].locator("a")
+        expect(link).to_have_attribute("href", f"https://{secured[at].address}/", timeout=WITHIN_MS)
+
+
+def test_page_without_the_token_names_the_password(secured, browser):
+    with closing(browser.new_context(ignore_https_errors=True)) as context:
+        page = context.new_page()
+        page.goto(f"https://{secured[0].address}/")
+        expect(page.locator("body")).to_contain_text("in a browser the token as the password")
+
+
+def test_text_of_the_log_runs_no_script(tmp_path, opened):
+    """A leader, a key and a value have markup. Its script would raise an error in the page."""
+    log, key = str(tmp_path / "log"), MARKUP.encode()
+    shard = partition_of_key(key, 2)
+    with open_log(log) as made:
+        made.create(2)
+    with Node(log, address=MARKUP, folder=tmp_path / "other") as other:
+        other.lead(shard)
+        other.put(key, key)
+        with serving(tmp_path, 1, log=log) as [node]:
+            page = opened(node)
+            expect(cell(page, shard, "leader")).to_have_text(MARKUP, timeout=WITHIN_MS)
+            with page.expect_download() as download, pytest.raises(Error, match="Download is starting"):
+                page.goto(f"http://{node.address}{path_of_key(key)}?stale=true")
+            assert download.value.path().read_bytes() == key
 
 
 def test_refused_writes_are_counted(nodes, client, opened):

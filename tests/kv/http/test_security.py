@@ -10,12 +10,12 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPResponse
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from key_value_store import Node
-from key_value_store.cli_serve import _warn_if_open
 from key_value_store.http import Access, Client
 from key_value_store.http.access import read_token, server_context
 from key_value_store.http.app import MOST_BODIES_BYTES
@@ -23,29 +23,7 @@ from key_value_store.http.serve import HEADER_SECONDS
 from key_value_store.http.wire import MOST_BODY_BYTES, path_of_key
 from spark_cas import open_log
 from spark_cas.core.errors import StorageError, UnknownOutcomeError
-from tests.kv.http.servers import SECONDS, Wire, ask, leader_of, parts_of, serving
-
-TOKEN = "canary-token-0123456789"
-CERTIFICATE = (
-    "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=127.0.0.1 "
-    "-addext subjectAltName=IP:127.0.0.1"
-)
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("files")
-    subprocess.run(CERTIFICATE.split(), cwd=folder, check=True, capture_output=True)
-    (folder / "token").write_text(f"{TOKEN}\n")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def secured(files, tmp_path_factory):
-    """Two nodes with a token and TLS."""
-    more = [f"--token-file={files}/token", f"--tls-certificate={files}/cert.pem", f"--tls-key={files}/key.pem"]
-    with serving(tmp_path_factory.mktemp("kv"), more=[*more, f"--tls-ca={files}/cert.pem"]) as served:
-        yield served
+from tests.kv.http.servers import SECONDS, TOKEN, Wire, ask, leader_of, parts_of, protections, serving
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +33,10 @@ def with_token(files, tmp_path_factory):
         yield served[0]
 
 
-def test_client_with_the_token_follows_the_leader_over_tls(secured, files):
-    client = Client([each.address for each in secured], Access.of_files(files / "token", files / "cert.pem"))
+def test_client_with_the_token_follows_the_leader_over_tls(secured_client):
     for number in range(8):  # keys of both shards, so the first node redirects some
-        version = client.put(b"%d" % number, b"1")
-        assert client.get(b"%d" % number).version == version
+        version = secured_client.put(b"%d" % number, b"1")
+        assert secured_client.get(b"%d" % number).version == version
 
 
 def test_other_clients_are_rejected_over_tls(secured, files):
@@ -250,22 +227,17 @@ def test_snapshots_are_private(tmp_path):
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize(
-    ("ip", "protections", "is_warned"),
-    [
-        ("10.0.0.1", [False, False], True),
-        ("::", [True, False], True),
-        ("10.0.0.1", [True, True], False),
-        ("127.0.0.1", [False, False], False),
-        ("::1", [False, False], False),
-    ],
-)
-def test_warning_if_other_machines_can_reach_an_open_node(capsys, ip, protections, is_warned):
-    options = dict(zip(["--token-file", "--tls-certificate"], protections, strict=True))
-    _warn_if_open(ip, options)
-    warning = capsys.readouterr().err
-    assert warning.startswith("warning: ") == is_warned
-    assert [each in warning for each in options] == [is_warned and not given for given in protections]
+@pytest.mark.parametrize("missing", [["--token-file", "--tls-certificate"], ["--tls-certificate"], []])
+def test_node_that_other_machines_can_reach_warns(tmp_path, files, missing):
+    given = {option: more for option, more in protections(files).items() if option not in missing}
+    with serving(tmp_path, 1, host="0.0.0.0", more=[*chain(*given.values())]) as [node]:  # noqa: S104 - on purpose
+        warnings = [each for each in node.said().splitlines() if each.startswith("warning: ")]
+    assert len(warnings) == bool(missing)
+    assert [each for each in protections(files) if each in "".join(warnings)] == missing
+
+
+def test_node_on_loopback_does_not_warn(nodes):
+    assert "warning" not in nodes[0].said()
 
 
 @pytest.mark.parametrize(
