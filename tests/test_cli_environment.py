@@ -1,4 +1,4 @@
-"""The versions and accelerators in the report of `spark-cas doctor`."""
+"""The versions in the report of `spark-cas doctor`."""
 
 from importlib import metadata
 
@@ -22,11 +22,6 @@ def test_missing_spark_is_no_problem(monkeypatch):
     monkeypatch.setattr(metadata, "version", missing)
     assert [*environment_findings({})] == []
     assert versions()["pyspark"] is None
-
-
-def test_unused_accelerator_is_found():
-    [finding] = environment_findings({"array_producer": True, "connections": False})
-    assert (finding.problem, finding.subject) == (Problem.ACCELERATOR_UNUSED, "accelerator connections")
 
 
 def test_platform_is_named(monkeypatch):

@@ -16,8 +16,7 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log import clock
 from spark_cas.log.objects import ObjectLog
 from tests.kafka import clients
-from tests.pages import commands
-from tests.support.programs import run_cli
+from tests.support.programs import run_cli, run_page
 from tests.support.writing import append_foreign
 from tests.test_cli import WITHOUT_SPARK
 
@@ -323,8 +322,6 @@ def test_commands_of_the_page_run(tmp_path):
         raise_for_outcome(
             append_once(log, 0, pa.Table.from_pylist([record], RECORDS), job="one", expected_offset=0), 1
         )
-    lines = commands("docs/command-line.md")
-    assert len(lines) > 1
-    for program, *arguments in lines:
-        assert program == "spark-cas"
-        assert len(shown(*(each.replace("/data/", f"{tmp_path}/") for each in arguments))) == 1
+    ended = run_page("docs/command-line.md", {"/data/": f"{tmp_path}/"})
+    assert len(ended) > 1
+    assert [(each.code, each.err, len(each.out.splitlines())) for each in ended] == [(0, "", 1)] * len(ended)

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import ssl
 import subprocess
 import threading
@@ -15,8 +16,8 @@ from urllib.parse import parse_qs
 
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from spark_cas.log.kafka.settings import msk
 from tests.kafka.clients import SECONDS, admin_of
+from tests.pages import ROOT, blocks
 from tests.support import token_provider
 from tools.kafka_broker import KafkaBroker
 from tools.kafka_broker.jars import java, kafka_jars
@@ -26,6 +27,10 @@ SECRETS = ("canary", token_provider.HEADER)
 """One of these texts is in each password, key password and token."""
 
 MSK = "AWS_MSK_IAM"
+PAGE = "docs/authentication.md"
+ON_PAGE = ("SCRAM-SHA-512", "PLAIN", "PEM", "Java stores", "token endpoint", MSK, "token provider")
+"""The ways to authenticate whose settings the tests take from the page, in its order."""
+
 AWS_USER = {
     "AWS_ACCESS_KEY_ID": "AKIDLOADER",
     "AWS_SECRET_ACCESS_KEY": "canary-secret",
@@ -157,39 +162,35 @@ def _broker(folder: Path) -> dict[str, str]:
 
 
 def _clients(folder: Path, url: str) -> dict[str, dict[str, str]]:
-    trusting = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(folder / "ca.pem")}
-    java = {"ssl.truststore.location": str(folder / "trust.jks"), "ssl.truststore.password": PASSWORD}
-    login = f'username="{USER}" password="{PASSWORD}";'
-    sasl = {"security.protocol": "SASL_SSL", **trusting}
-    oauth = {**sasl, "sasl.mechanism": "OAUTHBEARER"}
-    return {
-        "PLAIN": {**sasl, "sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{_PLAIN} {login}"},
-        **{
-            kind.upper(): {**sasl, "sasl.mechanism": kind.upper(), "sasl.jaas.config": f"{_SCRAM} {login}"}
-            for kind in _SCRAM_KINDS
-        },
-        "token endpoint": {
-            **oauth,
-            "sasl.oauthbearer.token.endpoint.url": url,
-            "sasl.oauthbearer.client.credentials.client.id": USER,
-            "sasl.oauthbearer.client.credentials.client.secret": PASSWORD,
-            "sasl.jaas.config": f'{_OAUTH} ssl.truststore.type="PEM" ssl.truststore.location="{folder / "ca.pem"}";',
-        },
-        "token provider": {**oauth, "tokenProvider": f"{token_provider.__name__}:token"},
-        # The settings of users of Amazon's Java library.
-        MSK: {
-            **sasl,
-            "sasl.mechanism": MSK,
-            "sasl.jaas.config": f"{msk.PACKAGE}IAMLoginModule required;",
-            "sasl.client.callback.handler.class": f"{msk.PACKAGE}IAMClientCallbackHandler",
-        },
-        "PEM": {
-            "security.protocol": "SSL",
-            **trusting,
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(folder / "locked.pem"),
-            "ssl.key.password": PASSWORD,
-        },
+    """Return the settings of the page with addresses, files, names and secrets of the test, and variants of them."""
+    own = {
+        "/etc/kafka/ca.pem": str(folder / "ca.pem"),
+        "/etc/kafka/client.pem": str(folder / "locked.pem"),
+        "/etc/kafka/truststore.jks": str(folder / "trust.jks"),
+        "/etc/kafka/keystore.jks": str(folder / "client.jks"),
+        "https://login.example.com/oauth2/token": url,
+        "my_company.kafka_tokens:event_hubs": f"{token_provider.__name__}:token",
+        "env:API_KEY": USER,
+    }
+
+    def replaced(text: str) -> str:
+        for example, value in own.items():
+            text = text.replace(example, value)
+        return re.sub("env:[A-Z_]+", PASSWORD, text)
+
+    texts = [replaced(each.text) for each in blocks(PAGE) if each.language == "properties"]
+    pairs = [dict(line.removeprefix("kafka.").split(" = ", 1) for line in text.splitlines()) for text in texts]
+    on_page = dict(zip(ON_PAGE, pairs, strict=True))
+    scram = on_page["SCRAM-SHA-512"]
+    # The page relies on the authorities of the operating system, and those of the test are private.
+    trusting = {name: scram[name] for name in ("ssl.truststore.type", "ssl.truststore.location")}
+    for way in ("PLAIN", "token endpoint", MSK, "token provider"):
+        on_page[way] = trusting | on_page[way]
+    [addition] = re.findall(r'`(ssl\.truststore\.type="PEM" .+?)`', replaced((ROOT / PAGE).read_text()))
+    module = on_page["token endpoint"]["sasl.jaas.config"]
+    on_page["token endpoint"]["sasl.jaas.config"] = f"{module.removesuffix(';')} {addition};"
+    return on_page | {
+        "SCRAM-SHA-256": {name: value.replace("512", "256") for name, value in scram.items()},
         "PEM text": {
             "security.protocol": "SSL",
             "ssl.truststore.type": "PEM",
@@ -198,12 +199,6 @@ def _clients(folder: Path, url: str) -> dict[str, dict[str, str]]:
             "ssl.keystore.certificate.chain": (folder / "client.pem").read_text(),
             "ssl.keystore.key": (folder / "locked.key").read_text(),
             "ssl.key.password": PASSWORD,
-        },
-        "Java stores": {
-            "security.protocol": "SSL",
-            **java,
-            "ssl.keystore.location": str(folder / "client.jks"),
-            "ssl.keystore.password": PASSWORD,
         },
     }
 

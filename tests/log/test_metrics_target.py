@@ -2,10 +2,12 @@
 
 import fcntl
 import multiprocessing
+import re
 import time
 from urllib.request import urlopen
 
 import pytest
+import yaml
 from opentelemetry import metrics as opentelemetry
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -15,6 +17,7 @@ from spark_cas.options.publish_metrics import METRICS, Measurement, publish
 from spark_cas.options.table import metrics_target as target
 from tests.long import full
 from tests.objects.servers import running
+from tests.pages import blocks
 from tests.support.go_programs import built
 from tests.support.metrics import metrics_server, values_in
 
@@ -32,6 +35,20 @@ def measured(rows=5, behind=7.0, **labels):
 
 
 EXPECTED = {"spark_cas_rows_total": 8, "spark_cas_seconds_total plan": 1, "spark_cas_query_maxOffsetsBehindLatest": 2}
+
+
+def test_alert_of_the_page_names_an_exported_metric(tmp_path):
+    file = tmp_path / "metrics.prom"
+    publish(f"file:{file}", [Measurement(each, 1, LABELS) for each in METRICS])
+    [alerts] = [yaml.safe_load(each.text) for each in blocks("docs/metrics.md") if each.language == "yaml"]
+    rules = [rule for group in alerts["groups"] for rule in group["rules"]]
+    assert rules
+    for rule in rules:
+        assert rule.keys() == {"alert", "expr", "for"}
+        assert re.fullmatch(r"\d+[smh]", rule["for"])
+        name, _, limit = rule["expr"].partition(" > ")
+        assert name in values_in(file.read_text(), **LABELS)
+        assert limit.isdecimal()
 
 
 @pytest.fixture(autouse=True)

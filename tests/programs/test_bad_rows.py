@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.pages import blocks
 from tests.programs.loading import all_records
 
 pytestmark = pytest.mark.spark
@@ -41,6 +42,8 @@ def test_csv(load, tmp_path, bad):
     assert lines == {102: "x,none", 203: '7,"a\nb",1', 205: "8", 506: ",absent"}
     assert {each["code"] for each in listed(bad)} == {"MALFORMED"}
     assert {each["file"] for each in listed(bad)} == {f"file:{file}"}
+    [example] = [each.text for each in blocks("docs/loading.md") if each.language == "json"]
+    assert listed(bad)[0] == json.loads(example.replace("/data/a.csv", str(file)))
     assert [json.loads(each)["id"] for each in values(load.log)] == [int(each.split(",")[0]) for each in sorted(good)]
     before = bad.read_text()
     code, report, _ = load(*command, *OPTIONS, "--bad-rows", str(bad), "--verify")

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +15,8 @@ from spark_cas.programs import bulk_load
 from spark_cas.programs.bulk_load import main
 from tests.kafka import clients
 from tests.long import full
-from tests.support.programs import run_cli
+from tests.pages import ROOT
+from tests.support.programs import run_cli, run_page
 from tests.support.writing import records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -208,6 +210,38 @@ def test_limits_of_a_topic_decide_which_rows_are_bad(load, rows, broker, topic, 
     assert sorted(value for values in rows() for value in values) == [
         each for each in range(100) if each not in (3, 5)
     ]
+
+
+@pytest.mark.usefixtures("load")
+def test_commands_of_the_pages_run(spark, broker, topic, tmp_path, monkeypatch):
+    """Load into a directory and a topic as docs/loading.md describes, then expand both as docs/expansion.md does."""
+    monkeypatch.chdir(tmp_path)
+    flights = pa.table({"tailnum": ["N0", "N1", "N2"], "time_hour": [3, 1, 2]})
+    pq.write_table(flights, "flights.parquet")
+    own = {"/data/": f"{tmp_path}/", "localhost:9092": broker.bootstrap, "--topic flights": f"--topic {topic}"}
+    [loaded] = run_page("docs/loading.md", own, spark)
+    assert (loaded.code, json.loads(loaded.out.splitlines()[-1])["rows"]) == (0, 3), loaded.err
+
+    page = (ROOT / "docs/loading.md").read_text()
+    into, lz4 = "--bootstrap-servers localhost:9092 --topic flights", "--log-option kafka.compression.type=lz4"
+    documented = [lz4, "--bad-rows bad.jsonl", "--report load.html"]
+    assert [each for each in (into, *documented) if f"`{each}`" not in page] == []
+    too_large = pa.table({"tailnum": ["N" * 2000], "time_hour": [4]})
+    pq.write_table(pa.concat_tables([flights, too_large]), "flights.parquet")
+    more = [*" ".join(documented).split(), "--max-bytes-per-chunk", "1000"]
+    [loaded] = run_page("docs/loading.md", {"--log /data/logs/flights": into} | own, spark, *more)
+    report = json.loads(loaded.out.splitlines()[-1])
+    assert (loaded.code, report["rows"], report["bad_rows"]) == (0, 3, 1), loaded.err
+    assert [json.loads(each)["code"] for each in Path("bad.jsonl").read_text().splitlines()] == ["TOO_LARGE"]
+    assert "flights-2013" in Path("load.html").read_text()
+
+    expanded = run_page("docs/expansion.md", own)
+    assert [each.code for each in expanded] == [0, 0], expanded
+    for address in (str(tmp_path / "logs/flights"), f"kafka://{broker.bootstrap}/{topic}"):
+        with open_log(address) as log:
+            assert log.layout().partitions == 8
+            kept = [row for partition in range(8) for _, row in records_in(log, partition)]
+        assert sorted(row["key"] for row in kept) == [b"N0", b"N1", b"N2"]
 
 
 @pytest.fixture

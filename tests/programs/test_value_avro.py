@@ -7,11 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_cas import open_log
-from spark_cas.programs.bulk_load import main
 from tests.long import full
-from tests.pages import commands
 from tests.programs.loading import all_records
-from tests.support.programs import run_cli
+from tests.support.programs import run_cli, run_page
 from tests.support.schema_registry import registry_double
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -118,11 +116,6 @@ def test_commands_of_the_page_run(load, double, tmp_path, monkeypatch):
     pq.write_table(pa.table({"tailnum": ["N0", "N1"]}), "flights.parquet")
     double.register("flights-value", FLIGHT | {"fields": [{"name": "tailnum", "type": "string"}]})
     own = {"/data/": f"{tmp_path}/", "http://localhost:8081": double.url, "flights-value@1": "flights-value@2"}
-    [loading, reading] = commands("docs/schema-registry.md")
-    for address, used in own.items():
-        loading, reading = ([each.replace(address, used) for each in line] for line in (loading, reading))
-    assert loading[:2] == ["spark-cas", "load"]
-    assert main(loading[2:], "load", load.start) == 0
-    assert reading[0] == "spark-cas"
-    ended = run_cli(*reading[1:])
-    assert sorted(json.loads(line)["value"]["tailnum"] for line in ended.out.splitlines()) == ["N0", "N1"]
+    loaded, read = run_page("docs/schema-registry.md", own, load.spark)
+    assert loaded.code == 0, loaded.err
+    assert sorted(json.loads(line)["value"]["tailnum"] for line in read.out.splitlines()) == ["N0", "N1"]
