@@ -18,6 +18,7 @@ from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import settled_layouts
 from spark_cas.log.load.atomic_load import undecided_progress
+from spark_cas.log.load.locking import abort_open_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ def forget(log: Backend, kept: Kept, *, dry_run: bool = False) -> bool:
     for plan in kept.plans:
         if log.plan(plan.job) == plan:
             if not dry_run:
+                # Without its plan, a user cannot abort the open group, and other writers wait for it.
+                abort_open_group(log, plan, kept.job)
                 log.forget(plan)
             result = True
     return result
