@@ -55,7 +55,16 @@ def test_progress(log):
         ["load-1", "1", "1", "0", "1", "1", "no"],
     ]
     assert cells(run("progress", log).out) == cells(shown.out)
-    assert cells(run("progress", log, "--job", "other").out) == []
+    code, _, told = run("progress", log, "--job", "other")
+    assert (code, "knows no job 'other'" in told) == (2, True)
+
+
+def test_progress_of_a_job_includes_its_rounds(log):
+    with open_log(log) as opened:
+        plan = pin_plan(opened, "fix.unchanged.1", ExpectedOffsets("none"), compare="key", round_of="fix")
+        JobWriter(opened, plan).must_append("e")
+    for job in ("fix", "fix.unchanged.1"):
+        assert [row[:3] for row in cells(run("progress", log, "--job", job).out)] == [["fix.unchanged.1", "0", "1"]]
 
 
 def test_trim(log):

@@ -20,7 +20,7 @@ from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.clock import time_text
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.jobs import JobPartition, JobState, forget_job, job_states, older_jobs
+from spark_cas.log.jobs import JobPartition, JobState, forget_job, job_states, older_jobs, plans_of
 from spark_cas.log.jobs import forget as forget_job_entries
 from spark_cas.log.load.locking import abort_job
 from spark_cas.log.load.planning import job_progress
@@ -49,7 +49,7 @@ def progress(arguments: argparse.Namespace) -> None:
     with opened(arguments) as log:
         rows: _Rows = [
             {"job": job, **{name: getattr(entry, name) for name in _PROGRESS}}
-            for job in (log.jobs() if arguments.job is None else (arguments.job,))
+            for job in (log.jobs() if arguments.job is None else [each.job for each in plans_of(log, arguments.job)])
             for entry in job_progress(log, job)
         ]
     columns = ("job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk")
