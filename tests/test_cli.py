@@ -125,6 +125,24 @@ def test_trim_that_deletes_less_than_requested_names_the_cause(log):
     assert "deleted nothing: the partition starts at offset 2" in run(*one).out
 
 
+@pytest.mark.parametrize("missing", [True, False])
+def test_trim_removes_a_damaged_chunk(log, missing):
+    with open_log(log) as opened:
+        writer = JobWriter(opened, opened.record_plan(plan_of(opened, "load-2")))
+        for value in "efghij":  # the hint names the first chunk, at offset 3
+            writer.must_append(value)
+    damaged = Path(log) / f"partition=00000/{5:020d}.parquet"
+    if missing:
+        damaged.unlink()
+    else:
+        damaged.write_bytes(b"torn")
+    assert run("offsets", log).code == 6
+    trim = ("trim", log, "--partition", "0", "--before", "7")
+    assert "partition 0 would start at offset 7" in run(*trim, "--dry-run").out
+    assert run(*trim) == (0, "partition 0 now starts at offset 7 and ends at 9\n", "")
+    assert cells(run("offsets", log).out)[0] == ["0", "7", "9", "2"]
+
+
 def test_dry_runs_change_nothing(log):
     with open_log(log) as opened:
         plan = pin_plan(opened, "whole-1", ExpectedOffsets("end"), whole=True)

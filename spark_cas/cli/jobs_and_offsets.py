@@ -14,6 +14,7 @@ from rich.table import Table
 
 from spark_cas.cli.command_line import json_line
 from spark_cas.cli.opening import duration_of, opened
+from spark_cas.core.errors import ChunkDamagedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.plan import Layout
 from spark_cas.log import clock
@@ -192,7 +193,12 @@ def trim(arguments: argparse.Namespace) -> None:
 def _range_to_trim(log: Backend, partition: int, before: int | None, since_ms: int) -> OffsetRange:
     """Return the offsets below ``before``, by default those before the first record of this time or later."""
     # Read the end first: records that are appended later may be as new.
-    bounds = log.bounds(partition)
+    try:
+        bounds = log.bounds(partition)
+    except ChunkDamagedError:
+        if before is None:
+            raise
+        return OffsetRange(0, before)  # a trim may delete the damaged chunk, and reads the end by itself
     if before is None:
         first = log.offset_since(partition, max(0, since_ms))
         before = bounds.end_offset if first is None else min(first, bounds.end_offset)
