@@ -6,16 +6,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from spark_cas import open_log
+from spark_cas.cli.diagnosing import _confirm
 from spark_cas.cli.jobs_and_offsets import table_of as printed_table
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log import clock
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
+from spark_cas.programs.errors import UsageError
 from tests.support.loads import run_job
 from tests.support.programs import run_cli as run
 from tests.support.writing import TIME_MS, JobWriter, plan_of, table_of
@@ -141,6 +144,16 @@ def test_trim_removes_a_damaged_chunk(log, missing):
     assert "partition 0 would start at offset 7" in run(*trim, "--dry-run").out
     assert run(*trim) == (0, "partition 0 now starts at offset 7 and ends at 9\n", "")
     assert cells(run("offsets", log).out)[0] == ["0", "7", "9", "2"]
+
+
+def test_end_of_input_does_not_confirm_an_abort(monkeypatch):
+    def closed(_):
+        raise EOFError
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", closed)
+    with pytest.raises(UsageError, match="not confirmed"):
+        _confirm("Abort?")
 
 
 def test_dry_runs_change_nothing(log):
