@@ -6,16 +6,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from spark_cas import open_log
+from spark_cas.cli.diagnosing import _confirm
 from spark_cas.cli.jobs_and_offsets import table_of as printed_table
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log import clock
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
+from spark_cas.programs.errors import UsageError
 from tests.support.loads import run_job
 from tests.support.programs import run_cli as run
 from tests.support.writing import TIME_MS, JobWriter, plan_of, table_of
@@ -55,7 +58,16 @@ def test_progress(log):
         ["load-1", "1", "1", "0", "1", "1", "no"],
     ]
     assert cells(run("progress", log).out) == cells(shown.out)
-    assert cells(run("progress", log, "--job", "other").out) == []
+    code, _, told = run("progress", log, "--job", "other")
+    assert (code, "knows no job 'other'" in told) == (2, True)
+
+
+def test_progress_of_a_job_includes_its_rounds(log):
+    with open_log(log) as opened:
+        plan = pin_plan(opened, "fix.unchanged.1", ExpectedOffsets("none"), compare="key", round_of="fix")
+        JobWriter(opened, plan).must_append("e")
+    for job in ("fix", "fix.unchanged.1"):
+        assert [row[:3] for row in cells(run("progress", log, "--job", job).out)] == [["fix.unchanged.1", "0", "1"]]
 
 
 def test_trim(log):
@@ -114,6 +126,34 @@ def test_trim_that_deletes_less_than_requested_names_the_cause(log):
         assert opened.bounds(0).start_offset == 0, "a dry run deletes nothing"
     assert "deleted only offsets below 2: " in run(*end).out
     assert "deleted nothing: the partition starts at offset 2" in run(*one).out
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_trim_removes_a_damaged_chunk(log, missing):
+    with open_log(log) as opened:
+        writer = JobWriter(opened, opened.record_plan(plan_of(opened, "load-2")))
+        for value in "efghij":  # the hint names the first chunk, at offset 3
+            writer.must_append(value)
+    damaged = Path(log) / f"partition=00000/{5:020d}.parquet"
+    if missing:
+        damaged.unlink()
+    else:
+        damaged.write_bytes(b"torn")
+    assert run("offsets", log).code == 6
+    trim = ("trim", log, "--partition", "0", "--before", "7")
+    assert "partition 0 would start at offset 7" in run(*trim, "--dry-run").out
+    assert run(*trim) == (0, "partition 0 now starts at offset 7 and ends at 9\n", "")
+    assert cells(run("offsets", log).out)[0] == ["0", "7", "9", "2"]
+
+
+def test_end_of_input_does_not_confirm_an_abort(monkeypatch):
+    def closed(_):
+        raise EOFError
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", closed)
+    with pytest.raises(UsageError, match="not confirmed"):
+        _confirm("Abort?")
 
 
 def test_dry_runs_change_nothing(log):

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib import metadata
 
@@ -102,7 +103,10 @@ def _abort(log: Backend, arguments: argparse.Namespace) -> None:
 def _confirm(question: str) -> None:
     if not sys.stdin.isatty():
         raise UsageError("--abort of another producer's transaction needs a confirmation: add --yes")
-    if input(f"{question} [y/N] ").strip().lower() not in {"y", "yes"}:
+    answer = ""
+    with suppress(EOFError):  # Ctrl-D
+        answer = input(f"{question} [y/N] ")
+    if answer.strip().lower() not in {"y", "yes"}:
         raise UsageError("not confirmed, and nothing was changed")
 
 

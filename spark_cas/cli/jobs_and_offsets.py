@@ -14,13 +14,14 @@ from rich.table import Table
 
 from spark_cas.cli.command_line import json_line
 from spark_cas.cli.opening import duration_of, opened
+from spark_cas.core.errors import ChunkDamagedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.plan import Layout
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.clock import time_text
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.jobs import JobPartition, JobState, forget_job, job_states, older_jobs
+from spark_cas.log.jobs import JobPartition, JobState, forget_job, job_states, older_jobs, plans_of
 from spark_cas.log.jobs import forget as forget_job_entries
 from spark_cas.log.load.locking import abort_job
 from spark_cas.log.load.planning import job_progress
@@ -49,7 +50,7 @@ def progress(arguments: argparse.Namespace) -> None:
     with opened(arguments) as log:
         rows: _Rows = [
             {"job": job, **{name: getattr(entry, name) for name in _PROGRESS}}
-            for job in (log.jobs() if arguments.job is None else (arguments.job,))
+            for job in (log.jobs() if arguments.job is None else [each.job for each in plans_of(log, arguments.job)])
             for entry in job_progress(log, job)
         ]
     columns = ("job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk")
@@ -192,7 +193,12 @@ def trim(arguments: argparse.Namespace) -> None:
 def _range_to_trim(log: Backend, partition: int, before: int | None, since_ms: int) -> OffsetRange:
     """Return the offsets below ``before``, by default those before the first record of this time or later."""
     # Read the end first: records that are appended later may be as new.
-    bounds = log.bounds(partition)
+    try:
+        bounds = log.bounds(partition)
+    except ChunkDamagedError:
+        if before is None:
+            raise
+        return OffsetRange(0, before)  # a trim may delete the damaged chunk, and reads the end by itself
     if before is None:
         first = log.offset_since(partition, max(0, since_ms))
         before = bounds.end_offset if first is None else min(first, bounds.end_offset)

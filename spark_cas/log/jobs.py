@@ -18,6 +18,7 @@ from spark_cas.log import timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import settled_layouts
 from spark_cas.log.load.atomic_load import undecided_progress
+from spark_cas.log.load.locking import abort_open_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +48,12 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False, dry_
         StorageError: The store failed. Repeat the call.
         LogNotFoundError, FormatError: The log cannot be read.
     """
-    names = [each for each in log.jobs() if each == job or each.startswith(f"{job}.")]
-    plans = [plan for plan in map(log.plan, names) if plan is not None]
-    for plan in plans:
-        if plan.job == job and _owner(plan) != job:
+    own = plans_of(log, job)
+    for plan in own:
+        if _owner(plan) != job:
             raise OptionError(
                 f"job {job!r} is a part of job {_owner(plan)!r}. Nothing was removed. Name that job.", job=job
             )
-    own = [plan for plan in plans if _owner(plan) == job]
-    if not own:
-        raise OptionError(
-            f"the log knows no job {job!r}. Nothing was removed; 'spark-cas describe' lists all jobs.", job=job
-        )
     kept = _kept(log, job, own)
     if not force:
         _require_safe(kept, now_ms)
@@ -80,24 +75,59 @@ def forget(log: Backend, kept: Kept, *, dry_run: bool = False) -> bool:
     for plan in kept.plans:
         if log.plan(plan.job) == plan:
             if not dry_run:
+                # Without its plan, a user cannot abort the open group, and other writers wait for it.
+                abort_open_group(log, plan, kept.job)
                 log.forget(plan)
             result = True
     return result
 
 
 def older_jobs(log: Backend, now_ms: int, age_ms: int) -> list[Kept]:
-    """Return the jobs that are complete and idle for at least ``age_ms``, and at least an hour, sorted by name."""
-    result = (_kept(log, job, plans) for job, plans in plans_by_job(log).items())
-    return [each for each in result if each.complete and now_ms - each.newest_ms >= max(age_ms, _straggler_ms())]
+    """Return the jobs that are complete and idle for at least ``age_ms``, and at least an hour, sorted by name.
+
+    Skip a job with a damaged entry, and log a warning.
+    """
+    result = []
+    plans, damaged = _plans_by_job(log)
+    for job in sorted({*plans, *damaged}):
+        try:
+            # A damaged plan does not show its job, but the name of each part begins with that of its job.
+            for name in damaged:
+                if f"{name}.".startswith(f"{job}."):
+                    raise damaged[name]
+            kept = _kept(log, job, plans[job])
+        except (FormatError, ChunkDamagedError) as error:
+            _LOG.warning("job %s was skipped: %s", job, error.message)
+        else:
+            if kept.complete and now_ms - kept.newest_ms >= max(age_ms, _straggler_ms()):
+                result.append(kept)
+    return result
 
 
-def plans_by_job(log: Backend) -> dict[str, list[Plan]]:
-    """Return the plans of each job of a log by the name that the user gave, sorted by that name."""
+def plans_of(log: Backend, job: str) -> list[Plan]:
+    """Return the plans of a job, or the plan of a part of a job. Raises OptionError if the log knows no such job."""
+    names = [each for each in log.jobs() if each == job or each.startswith(f"{job}.")]
+    plans = [plan for plan in map(log.plan, names) if plan is not None and job in (plan.job, _owner(plan))]
+    if not plans:
+        raise OptionError(
+            f"the log knows no job {job!r}. Nothing was changed; 'spark-cas describe' lists all jobs.", job=job
+        )
+    return plans
+
+
+def _plans_by_job(log: Backend) -> tuple[dict[str, list[Plan]], dict[str, FormatError]]:
+    """Return the plans of each job by the name that the user gave, and the errors of damaged plans by their names."""
     result: dict[str, list[Plan]] = {}
-    for plan in map(log.plan, log.jobs()):
-        if plan is not None:
-            result.setdefault(_owner(plan), []).append(plan)
-    return dict(sorted(result.items()))
+    damaged: dict[str, FormatError] = {}
+    for name in log.jobs():
+        try:
+            plan = log.plan(name)
+        except FormatError as error:
+            damaged[name] = error
+        else:
+            if plan is not None:
+                result.setdefault(_owner(plan), []).append(plan)
+    return result, damaged
 
 
 def _owner(plan: Plan) -> str:
@@ -173,7 +203,7 @@ class State(StrEnum):
     UNDECIDED = "undecided"
     """Its newest rows are neither committed nor aborted."""
     UNREADABLE = "unreadable"
-    """An entry or a chunk of it is damaged."""
+    """Its plan, another entry or a chunk of it is damaged."""
     STREAM = "stream"
     """A stream is never complete."""
 
@@ -199,7 +229,7 @@ class JobState:
     rows: int
     partitions: tuple[JobPartition, ...]
     planned_at_ms: int
-    """0 if an older version recorded the plan."""
+    """0 if an older version recorded the plan, or if the plan is unreadable."""
     newest_chunk_ms: int | None
     """The time of its newest chunk; None if no chunk is known."""
     completed_at_ms: int | None
@@ -215,9 +245,13 @@ def job_states(log: Backend) -> Iterator[JobState]:
     A damaged job is unreadable, and the other jobs follow.
     """
     locked = {each.job for each in log.load_locks().held}
-    for job, plans in plans_by_job(log).items():
+    by_job, damaged = _plans_by_job(log)
+    for job in sorted({*by_job, *damaged}):
+        plans = by_job.get(job, [])
         has_lock = not locked.isdisjoint({job, *(each.job for each in plans)})
         try:
+            if job in damaged:
+                raise damaged[job]
             yield _state_of(log, job, plans, has_lock=has_lock)
         except (FormatError, ChunkDamagedError) as error:
             yield _unreadable(job, plans, error, has_lock=has_lock)
@@ -255,7 +289,7 @@ def _state_of(log: Backend, job: str, plans: list[Plan], *, has_lock: bool) -> J
 
 
 def _unreadable(job: str, plans: list[Plan], error: ConditionalLogError, *, has_lock: bool) -> JobState:
-    planned_at_ms = min(each.pinned_at_ms for each in plans)
+    planned_at_ms = min((each.pinned_at_ms for each in plans), default=0)
     atomic = any(each.whole for each in plans)
     return JobState(job, State.UNREADABLE, 0, (), planned_at_ms, None, None, has_lock, atomic, error)
 

@@ -10,9 +10,13 @@ from spark_cas.core.group import ABORTED
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.plan import Completion, PartitionResult, Plan
 from spark_cas.core.recorded_fields import to_json
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
+from spark_cas.log.deadline import cap_wait_on_others
 from spark_cas.log.expanding import expand_log
+from spark_cas.log.jobs import forget_job
 from spark_cas.log.load.atomic_load import abort_group, commit_group
+from spark_cas.log.load.locking import abort_job
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 from tests.contract.base import ContractBase
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -143,6 +147,32 @@ class WholeContract(ContractBase):
             complete_job(backend, plan, results)
         assert everything(backend) == NOTHING
         assert backend.completion("job") is None
+
+    def test_committed_load_is_not_aborted_by_hand(self, backend: Backend) -> None:
+        """The driver was killed after the commit, before it recorded the completion."""
+        plan = pin(backend, "job")
+        commit_group(backend, plan, tasks(backend, plan, ROWS))
+        with self.reopen(backend) as other:
+            for dry_run in (True, False):
+                with pytest.raises(OptionError, match="no undecided rows"):
+                    abort_job(other, "job", dry_run=dry_run)
+            assert run_whole(other, "job", run="again").rows == ALL
+            assert everything(other) == ROWS
+
+    def test_open_load_that_is_forgotten_blocks_no_writer(self, backend: Backend) -> None:
+        tasks(backend, pin(backend, "job"), {0: ROWS[0]})
+        with self.reopen(backend) as other, cap_wait_on_others(0):
+            assert forget_job(other, "job", clock.now_ms(), force=True) == 0
+            append_foreign(other, 0, "next")
+            assert run_whole(other, "job", run="again").rows == ALL
+            assert everything(other) == ROWS | {0: ["next", *ROWS[0]]}
+
+    def test_committed_load_that_is_forgotten_keeps_its_rows(self, backend: Backend) -> None:
+        plan = pin(backend, "job")
+        commit_group(backend, plan, tasks(backend, plan, ROWS))
+        with self.reopen(backend) as other:
+            assert forget_job(other, "job", clock.now_ms(), force=True) == ALL
+            assert everything(other) == ROWS
 
     def test_decision_is_idempotent(self, backend: Backend) -> None:
         plan = pin(backend, "job")

@@ -16,9 +16,11 @@ from spark_cas.core.errors import (
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.plan import PartitionResult, Plan
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import cap_wait_on_others
 from spark_cas.log.expanding import expand_log
+from spark_cas.log.jobs import forget_job
 from spark_cas.log.load.append_micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.atomic_load import abort_group, with_group
 from spark_cas.log.load.locking import Applicant, abort_job, acquire_lock, release_lock
@@ -187,8 +189,8 @@ class WholeStreamContract(ContractBase):
         assert everything(backend) == appended(FIRST, SECOND)
         assert replace(plan, group="") == replace(begin(backend, 1), group="")
 
-    @pytest.mark.parametrize("by_hand", [True, False])
-    def test_with_the_lock_of_a_dead_batch_its_rows_are_aborted(self, backend: Backend, *, by_hand: bool) -> None:
+    @pytest.mark.parametrize("way", ["abort", "forget", "takeover"])
+    def test_with_the_lock_of_a_dead_batch_its_rows_are_aborted(self, backend: Backend, way: str) -> None:
         """The next holder of the lock, or a user, aborts it. A transaction times out by itself."""
         if backend.group_in_process:
             return
@@ -196,8 +198,10 @@ class WholeStreamContract(ContractBase):
         dead = Applicant("stream", "run/0", dead_process(), batch_id=0)
         assert acquire_lock(backend, dead, wanted, whole=True) is not None
         tasks(backend, begin(backend, 0), 0, FIRST)
-        if by_hand:
+        if way == "abort":
             abort_job(backend, "stream")
+        elif way == "forget":
+            forget_job(backend, "stream", clock.now_ms(), force=True)
         else:
             release_lock(backend, acquire_lock(backend, Applicant("next", "run"), wanted, whole=True))
         with cap_wait_on_others(0):

@@ -4,10 +4,12 @@ import shutil
 
 import pytest
 
-from spark_cas.core.errors import ChunkDamagedError
+from spark_cas.core.errors import ChunkDamagedError, StorageError
+from spark_cas.core.load_locks import LoadLocks
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Truncated
 from spark_cas.log.objects import ObjectLog, paths
+from spark_cas.log.spec import LogSpec
 from tests.objects.places import flaky_log, local_log, reopened
 from tests.support.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 
@@ -171,3 +173,15 @@ def test_trim_removes_damage_after_the_hint(tmp_path, base):
     (root / paths.chunk(0, base)).write_bytes(b"torn")
     assert local_log(root).trim(0, 5) == Bounds(5, 6)
     assert values_in(local_log(root), 0) == ["f"]
+
+
+def test_load_locks_that_are_listed_and_missing_are_an_error_after_the_deadline(root):
+    place = root / paths.load_locks(1)
+    with ObjectLog(LogSpec.parse(str(root)).with_options({"retry_timeout": "1s"})) as log:
+        log.create(1)
+        place.parent.mkdir(parents=True)
+        place.symlink_to(root / "nothing")
+        with pytest.raises(StorageError, match=f"{place.name}.*had no such object"):
+            log.load_locks()
+        place.unlink()
+        assert log.load_locks() == LoadLocks()

@@ -173,6 +173,37 @@ def test_damaged_job_hides_no_other_job(tmp_path):
     assert "unreadable" in shown
 
 
+def test_damaged_plan_hides_no_other_job(tmp_path, later, caplog):
+    address = str(tmp_path / "flights")
+    with open_log(address) as log:
+        log.create(2)
+        for job in ("done", "half", "part", "part.layout-1"):
+            run_job(log, job, TEN)
+        unfinished_job(log)
+    jobs = tmp_path / "flights" / paths.JOBS
+    for job, name in (("a-plan", "plan"), ("half", "complete"), ("part.layout-1", "plan")):
+        (jobs / job).mkdir(exist_ok=True)
+        (jobs / job / f"{name}.json").write_text("{}")
+    damaged = {"a-plan", "half", "part.layout-1"}
+    expected = {"done": "complete", "killed": "incomplete", "part": "complete"} | dict.fromkeys(damaged, "unreadable")
+    later(2 * HOUR_MS)
+    listed = run_cli("jobs", address, "--json")
+    states = {each["job"]: each["state"] for each in map(json.loads, listed.out.splitlines())}
+    assert (listed.code, states) == (6, expected)
+    assert [*states] == sorted(states)
+    described = run_cli("describe", address, "--json")
+    assert (described.code, {each["job"]: each["state"] for each in json.loads(described.out)["jobs"]}) == (6, states)
+    problems = report_on(address).problems
+    assert {each["meaning"].split()[1] for each in problems["UNREADABLE"]} == damaged
+    assert only(problems["UNFINISHED_JOB"])["details"]["job"] == "killed"
+    forgotten = run_cli("forget", "--older-than", "1h", address)
+    assert (forgotten.code, forgotten.out.split(":")[0]) == (0, "forgot job done")
+    skipped = [each.getMessage().split()[1] for each in caplog.records if "was skipped" in each.getMessage()]
+    assert skipped == sorted(damaged | {"part"})
+    with open_log(address) as log:
+        assert set(log.jobs()) == damaged | {"killed", "part"}
+
+
 @pytest.mark.s3
 def test_store_that_fails_puts_is_an_error(s3):
     with proxy_to(s3.endpoint) as proxy:

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_cas.core.errors import FencedError, FormatError
+from spark_cas.core.errors import FencedError, FormatError, UndecidedError
 from spark_cas.core.group import GroupOutcome, outcome_from_json
 from spark_cas.core.outcome import Appended, Conflict
 from spark_cas.core.recorded_fields import to_json
+from spark_cas.log import clock
+from spark_cas.log.deadline import cap_wait_on_others
 from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.atomic_load import abort_group, abort_left, commit_group
 from spark_cas.log.load.planning import complete_job
@@ -114,6 +116,20 @@ def test_chunk_of_an_aborted_run_fences_no_later_run():
     store.on_create = [(paths.chunk(0, 0), overtaken)]
     plan = pin(log, "load")
     assert complete_job(log, plan, tasks(log, plan, ROWS)).rows == 30
+    assert everything(reopened(log)) == ROWS
+
+
+def test_open_chunk_of_a_forgotten_plan_blocks_a_new_load_until_its_time_is_over(monkeypatch):
+    """The plan was removed without an abort of its group, as by an older version."""
+    log, _ = flaky_log(3)
+    plan = pin(log, "load")
+    tasks(log, plan, ROWS)
+    log.forget(plan)
+    with cap_wait_on_others(0), pytest.raises(UndecidedError, match="'load' was open"):
+        run_whole(reopened(log), "load")
+    now_ms = clock.now_ms()
+    monkeypatch.setattr(clock, "now_ms", lambda: now_ms + 1000 * 3600)
+    assert run_whole(reopened(log), "load").rows == 30
     assert everything(reopened(log)) == ROWS
 
 

@@ -1,6 +1,7 @@
 """Problems of a log that tests plant, and the report of `spark-cas doctor` on them."""
 
 import json
+import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Sequence
@@ -49,6 +50,7 @@ def report_on(*log: str) -> Report:
     problems = defaultdict(list)
     for each in result["findings"]:
         assert each["fix"], each
+        assert not re.search(r"\bLOG\b", each["fix"]), each
         problems[each["problem"]].append(each)
     return Report(ended.code, result["status"], result["environment"], dict(problems))
 

@@ -129,11 +129,10 @@ def _reported(plan: Plan) -> str:
     return job if batch_id is None else f"batch {batch_id} of {job}"
 
 
-def abort_group(log: Backend, plan: Plan) -> None:
-    """Abort the group of a run, or the group in which a run would resume, unless it is committed."""
+def abort_group(log: Backend, plan: Plan) -> bool:
+    """Abort the group of a run, or the group in which a run would resume. Return False if it is committed."""
     group = plan.group or with_group(log, plan).group
-    if group:
-        _decide(log, group, ABORTED)
+    return not (group and _decide(log, group, ABORTED).committed)
 
 
 def abort_left(log: Backend, job: str) -> None:

@@ -28,7 +28,7 @@ from spark_cas.core.plan import Plan
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import plan_now
-from spark_cas.log.load.atomic_load import abort_group, undecided_progress, with_group
+from spark_cas.log.load.atomic_load import abort_group, is_committed, undecided_progress, with_group
 from spark_cas.log.load.attempts import rival_tries
 from spark_cas.log.timing import LONGEST_TRANSACTION_MS, RETRY_TIMEOUT_MS
 
@@ -161,22 +161,27 @@ def abort_job(log: Backend, job: str, *, dry_run: bool = False) -> LoadLock | No
                 with suppress(OptionError):
                     return abort_job(log, each.job, dry_run=dry_run)
     if lock is None:
-        # A transaction of another process is not visible here, but it can be aborted.
-        unseen = log.group_in_process and plan is not None and plan.whole and not plan.stream
-        if plan is None or not ((unseen and log.completion(plan.job) is None) or undecided_progress(log, plan)):
-            raise OptionError(
-                f"job {job!r} has no load lock and no undecided rows, so no other load waits for it. Nothing was "
-                f"changed. 'spark-cas describe' lists the jobs that have one.",
-                job=job,
-            )
-        if not dry_run:
-            abort_group(log, plan)
-        return None
+        if plan is not None and _abort_undecided(log, plan, dry_run=dry_run):
+            return None
+        raise OptionError(
+            f"job {job!r} has no load lock and no undecided rows, so no other load waits for it. Nothing was "
+            f"changed. 'spark-cas describe' lists the jobs that have one.",
+            job=job,
+        )
     if not dry_run:
         _abort_batch(log, lock)
         _fence(log, lock, (job, *lock.after))
         _end(log, lock)
     return lock
+
+
+def _abort_undecided(log: Backend, plan: Plan, *, dry_run: bool) -> bool:
+    """Abort the open commit group of a load. Return False if it has none, or if the load is committed."""
+    # A transaction of another process is not visible here, but it can be aborted.
+    unseen = log.group_in_process and plan.whole and not plan.stream and log.completion(plan.job) is None
+    if not (unseen or undecided_progress(log, plan)):
+        return False
+    return not is_committed(log, with_group(log, plan)) if dry_run else abort_group(log, plan)
 
 
 def _end(log: Backend, lock: LoadLock) -> None:
@@ -195,6 +200,13 @@ def _abort_batch(log: Backend, lock: LoadLock) -> None:
     plan = None if lock.batch_id is None else plan_now(log, lock.job)
     if plan is not None:
         abort_group(log, with_group(log, plan, lock.batch_id))
+
+
+def abort_open_group(log: Backend, plan: Plan, job: str) -> None:
+    """Abort the commit group of an incomplete atomic load, or of the micro-batch that has the load lock of a job."""
+    lock = log.load_locks().of(job) if plan.stream else None
+    if plan.whole and log.completion(plan.job) is None:
+        abort_group(log, with_group(log, plan, None if lock is None else lock.batch_id))
 
 
 def _fence(log: Backend, lock: LoadLock, jobs: Collection[str]) -> None:

@@ -209,14 +209,15 @@ class Appender:
     def _read_back(self, claim: Claim, own: StoredChunk) -> tuple[StoredChunk | None, Existing]:
         try:
             result = self._chunks.stored_at(own.header.base_offset)
-            is_void = result is not None and self._chunks.is_gap(result)
+            known = result and self._chunks.groups.visible(result, claim.plan.group)
         except StorageError:
             return None, Existing.UNREADABLE
         if result is None:
             return None, Existing.ABSENT
         if result.header.write_id == own.header.write_id:
             return result, Existing.OURS
-        if result.header.job == claim.plan.job and not is_void:
+        # An open group of a forgotten plan with this name does not fence the writers of the new plan.
+        if known is not None and known.header.job == claim.plan.job:
             return result, Existing.SAME_JOB
         if result.header.layout_epoch > claim.plan.layout_epoch:
             return result, Existing.NEWER_LAYOUT

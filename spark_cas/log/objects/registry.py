@@ -62,13 +62,18 @@ class ObjectRegistry:
         )
 
     def load_locks(self) -> LoadLocks:
-        while True:
-            numbers = self._lock_numbers()
-            if not numbers:
-                return LoadLocks()
+        doing = f"reading {self._objects.at(paths.LOAD_LOCKS)}"
+        wait = self._objects.wait(doing)
+        while numbers := self._lock_numbers():
             data = self._objects.get(paths.load_locks(numbers[-1]))
-            if data is not None:  # otherwise newer locks have replaced these since the listing
+            if data is not None:
                 return load_locks_from_json(json.dumps(documents.decode(data, "the locks of the log")))
+            if not wait.again("newer locks replaced those of the listing"):
+                raise StorageError(
+                    f"{doing}: for {wait.waited:.0f} s, the store listed {numbers[-1]:020d}.json and had no such "
+                    f"object. Nothing was changed. Check whether this name is a broken link, and remove it."
+                )
+        return LoadLocks()
 
     def put_load_locks(self, load_locks: LoadLocks) -> bool:
         own = documents.encode(asdict(load_locks))

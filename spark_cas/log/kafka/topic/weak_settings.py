@@ -187,7 +187,7 @@ def _alter_topic(name: str, setting: str) -> str:
 def _add_replicas(description: TopicDescription, brokers: Sequence[int]) -> str:
     """Return the command that adds replicas to each partition with fewer than three, and keeps the existing ones."""
     if len(brokers) < 2:  # noqa: PLR2004 - one broker
-        return "add two brokers. Then run spark-cas doctor LOG, which prints the next command"
+        return "add two brokers. For the next command, run spark-cas doctor LOG"
     plan = []
     for each in description.partitions:
         existing = [node.id for node in each.replicas]
