@@ -12,7 +12,13 @@ from string import Template
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, TruncatedError, UnknownOutcomeError
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    LayoutChangedError,
+    LogNotFoundError,
+    TruncatedError,
+    UnknownOutcomeError,
+)
 from spark_cas.core.outcome import Appends
 from spark_cas.core.plan import PartitionResult, Progress
 from spark_cas.log.backend import Backend
@@ -241,7 +247,8 @@ def failed_report(
     return LoadReport(
         job=job,
         log=log,
-        exit_code=exit_code_of(error),
+        # A rerun of the load assigns its rows to the present partitions.
+        exit_code=ExitCode.FAILED if isinstance(error, LayoutChangedError) else exit_code_of(error),
         seconds=seconds,
         in_log=rows,
         appended_rows=None if appended is None else sum(appended.values()),

@@ -18,6 +18,7 @@ import pytest
 
 from spark_cas import open_log
 from spark_cas.core.errors import LogNotFoundError
+from spark_cas.log.expanding import expand_log
 from spark_cas.options.parse import parse_write
 from spark_cas.programs.bulk_load import is_recorded
 from tests.long import full
@@ -134,6 +135,19 @@ def test_a_stale_expected_offset_is_refused(load, parquet):
     code, report, _ = load("--input", parquet, *BY_TAIL, "--job", "load-2", *shlex.split(onward))
     assert (code, report["rows"]) == (0, 1000)
     assert len(values(load.log)) == 2000
+
+
+def test_a_load_during_an_expansion_may_be_retried(load, parquet):
+    command = ("--input", parquet, *BY_TAIL, "--job", "load-2")
+    assert load("--input", parquet, *BY_TAIL, "--job", "load-1")[0] == 0
+    with open_log(load.log) as log:
+        log.begin_expansion(log.layout(), 6)
+    code, report, _ = load(*command)
+    assert (code, report["exit_code"], report["error"]) == (1, 1, "LAYOUT_CHANGED")
+    with open_log(load.log) as log:
+        expand_log(log, 6)
+    code, report, _ = load(*command)
+    assert (code, report["rows"], len(values(load.log))) == (0, 1000, 2000)
 
 
 def test_without_idempotence_what_each_partition_got_is_in_the_report_alone(load, parquet, tmp_path):
