@@ -19,6 +19,7 @@ IN_ORDER = [
     "docs/metrics.md",
     "docs/without-spark.md",
     "docs/condition-partition.md",
+    "docs/conditions.md",
     "docs/condition-row.md",
     "docs/condition-key.md",
     "docs/atomic-loads.md",
@@ -78,5 +79,6 @@ def test_the_examples_run_one_after_the_other(spark, s3, servers, tmp_path, caps
     spark.streams.removeListener(names["listener"])
     assert "spark_cas_rows_total" in (tmp_path / "spark_cas.prom").read_text()
     assert names["seen"].expected_offsets.count('"') == 2 * 4
+    assert names["error"].next_offsets  # the conflict of docs/conditions.md
     printed = capsys.readouterr().out
     assert [printed.count(value) for value in ("b'EWR to IAH'", "b'LGA to IAH'", "b'EWR to SFO'")] == [1, 1, 1]
