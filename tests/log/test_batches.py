@@ -132,3 +132,5 @@ def test_stream_idle_for_longer_than_the_ledger_needs_a_user(log: ForgetfulLog, 
         with pytest.raises(ProgressLostError):
             run_batch(log, number, {0: ["a"]})
     assert values_in(log, 0) == ["a"]
+    run_batch(log, 1, {0: ["b"]}, job="other")
+    assert values_in(log, 0) == ["a", "b"]
