@@ -14,7 +14,7 @@ class Verdict(Enum):
     SAME = "same"
     DIFFERENT = "different"
     NO_EFFECT = "no effect, with the reason in the log"
-    REFUSED = "refused, with the reason in the error"
+    REFUSED = "rejected, with the reason in the error"
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ def add_log(command: argparse.ArgumentParser) -> None:
 
 def add_log_options(command: argparse.ArgumentParser) -> None:
     """Add the arguments for brokers and for the connection to the log."""
+    command.epilog = "Give LOG, or --bootstrap-servers and --topic."
     add_topic(command, "LOG")
     add_options(
         command,

@@ -77,7 +77,7 @@ def command_line() -> CommandLine:
     )
     _add_dry_run(expand)
     abort = program.add_command(
-        "abort", "End an abandoned load that blocks other loads: release its load lock, and abort its invisible rows."
+        "abort", "End an abandoned load that blocks other loads: release its load lock, and abort its undecided rows."
     )
     abort.add_argument("job", metavar="JOB", help="the job, as 'describe' lists it")
     add_log(abort)
@@ -108,11 +108,11 @@ def _add_doctor(program: CommandLine) -> None:
         "Find the problems of a log, and the command that fixes each. Exit code 0 none, 8 a warning, 9 an error.",
     )
     _add_log_and_json(doctor, "one JSON object with all findings")
-    abort = doctor.add_argument_group("end a transaction of a topic, by default those of this log's own writers")
+    abort = doctor.add_argument_group("abort transactions of a topic; default: those of this log's writers")
     abort.add_argument("--abort", action="store_true", help="abort open transactions, and report nothing else")
     _add_number(abort, "--producer-id", "ID", "abort the transaction of this producer, exactly")
     _add_number(abort, "--producer-epoch", "EPOCH", "the epoch of the producer")
-    _add_number(abort, "--partition", "P", "a partition that the transaction holds")
+    _add_number(abort, "--partition", "P", "a partition of the transaction")
     abort.add_argument("--yes", action="store_true", help="abort another producer's transaction without a prompt")
 
 
@@ -184,7 +184,7 @@ def _add_forget(program: CommandLine) -> None:
         "forget",
         "Remove the entries of jobs permanently. Their rows stay. A load with the same name appends its rows again.",
     )
-    forget.add_argument("jobs", nargs="*", metavar="JOB", help="the jobs, and then the LOG, unless brokers are given")
+    forget.add_argument("jobs", nargs="*", metavar="JOB", help="the jobs, and after them the LOG")
     add_log_options(forget)
     forget.add_argument(
         "--older-than",
