@@ -1,11 +1,13 @@
-"""A store without conditional puts, as some stores with the S3 API are."""
+"""A store without conditional puts, as some stores with the S3 API are, and one that refuses deletes."""
 
+import re
 from http.server import BaseHTTPRequestHandler
+from typing import ClassVar
 
 import pytest
 
 from spark_cas import open_log
-from spark_cas.core.errors import StorageError
+from spark_cas.core.errors import AccessDeniedError, StorageError
 from tests.objects.served import served
 
 EMPTY = b"""<?xml version="1.0" encoding="UTF-8"?>
@@ -14,6 +16,8 @@ EMPTY = b"""<?xml version="1.0" encoding="UTF-8"?>
 
 class RefusesPuts(BaseHTTPRequestHandler):
     status = 501
+    refusals: ClassVar[list[str]] = []
+    """The error codes of the next deletes."""
 
     def do_GET(self):
         self.send_response(200)
@@ -27,6 +31,18 @@ class RefusesPuts(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        [key] = re.findall("<Key>.+</Key>", body)
+        result = f"<Deleted>{key}</Deleted>"
+        if self.refusals:
+            result = f"<Error>{key}<Code>{self.refusals.pop(0)}</Code><Message>no</Message></Error>"
+        reply = f"<DeleteResult>{result}</DeleteResult>".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
     def log_message(self, *_):
         pass
 
@@ -35,6 +51,17 @@ class RefusesPuts(BaseHTTPRequestHandler):
 def endpoint():
     with served(RefusesPuts) as address:
         yield address
+
+
+def opened(endpoint):
+    options = {
+        "aws_endpoint": endpoint,
+        "aws_access_key_id": "id",
+        "aws_secret_access_key": "canary",
+        "aws_region": "us-east-1",
+        "allow_http": "true",
+    }
+    return open_log("s3://bucket/flights", options)
 
 
 @pytest.mark.parametrize(
@@ -48,18 +75,22 @@ def endpoint():
 )
 def test_store_without_conditional_puts_is_reported_immediately(endpoint, monkeypatch, status, told):
     monkeypatch.setattr(RefusesPuts, "status", status)
-    options = {
-        "aws_endpoint": endpoint,
-        "aws_access_key_id": "id",
-        "aws_secret_access_key": "canary",
-        "aws_region": "us-east-1",
-        "allow_http": "true",
-    }
     with (
-        open_log("s3://bucket/flights", options) as log,
+        opened(endpoint) as log,
         pytest.raises(
             StorageError, match=rf"^\[STORAGE\] writing s3://bucket/flights/_log/probe: .*{told}"
         ) as refused,
     ):
         log.create(1)
     assert "canary" not in str(refused.value)
+
+
+def test_delete_is_retried_unless_the_right_is_missing(endpoint, monkeypatch):
+    refusals = ["SlowDown", "InternalError", "ServiceUnavailable"]
+    monkeypatch.setattr(RefusesPuts, "refusals", refusals)
+    with opened(endpoint) as log:
+        log.remove_cancelled("run")
+        assert refusals == []
+        refusals += ["AccessDenied"]
+        with pytest.raises(AccessDeniedError, match="deleting s3://bucket/flights/_log/cancelled/run"):
+            log.remove_cancelled("run")
