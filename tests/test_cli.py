@@ -1,5 +1,6 @@
 """`spark-cas` without Spark: reading and trimming a log, and the error messages."""
 
+import json
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ from spark_cas.cli.diagnosing import _confirm
 from spark_cas.cli.jobs_and_offsets import table_of as printed_table
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log import clock
+from spark_cas.log.load.locking import Applicant, acquire_lock
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
 from spark_cas.programs.errors import UsageError
@@ -96,6 +98,27 @@ def test_trim_by_age_deletes_older_records_of_each_partition(tmp_path, monkeypat
     assert [int(row[1]) for row in cells(run("offsets", address).out)] == [4, 2]
     assert "deleted nothing" in run(*trim, "30d").out
     assert "never the newest chunk" in run(*trim, "0d").out
+
+
+def test_changes_are_printed_as_json(log):
+    with open_log(log) as opened:
+        plan = pin_plan(opened, "whole-1", ExpectedOffsets("end"), whole=True)
+        JobWriter(opened, plan, 1).must_append("a", "b")
+        assert acquire_lock(opened, Applicant("load-2", "run"), ExpectedOffsets("end")) is not None
+    for argv, result in (
+        (("abort", "whole-1", log), {"job": "whole-1", "locked_partitions": None}),
+        (("abort", "load-2", log), {"job": "load-2", "locked_partitions": [0, 1]}),
+        (
+            ("trim", log, "--partition", "0", "--before", "2"),
+            {"partition": 0, "start_offset": 2, "end_offset": 3, "requested_offset": 2},
+        ),
+        (("forget", "load-1", log, "--force"), {"job": "load-1", "rows": 4}),
+        (("expand", log, "--partitions", "4"), {"log": "flights", "partitions": 4, "layout_epoch": 1}),
+    ):
+        planned = {**result, "layout_epoch": None} if argv[0] == "expand" else result
+        for options, expected in ((["--dry-run"], planned), ([], result)):
+            code, out, _ = run(*argv, "--json", *options)
+            assert (code, json.loads(out)) == (0, {**expected, "dry_run": bool(options)})
 
 
 @pytest.mark.parametrize(

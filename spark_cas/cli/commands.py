@@ -9,6 +9,7 @@ from spark_cas import __version__
 from spark_cas.cli.command_line import CommandLine, add_log, add_log_options, whole_number
 from spark_cas.programs.arguments import Group, add_options, add_registry
 
+_JSON = "one JSON object"
 _JSON_LINES = "one JSON object per line"
 _SCRIPT = """\
 _spark_cas() {{
@@ -53,7 +54,7 @@ def command_line() -> CommandLine:
     describe = program.add_command(
         "describe", "Show a log: its layout, the offsets of each partition, its jobs and load locks."
     )
-    _add_log_and_json(describe, "one JSON object")
+    _add_log_and_json(describe, _JSON)
     offsets = program.add_command(
         "offsets",
         "Show the offsets of each partition. The next conditional write of a partition expects its end offset.",
@@ -71,7 +72,7 @@ def command_line() -> CommandLine:
         "expand",
         "Add partitions, and keep the order of each key (KIP-253). After an interruption, run the command again.",
     )
-    add_log(expand)
+    _add_log_and_json(expand, _JSON)
     expand.add_argument(
         "--partitions", type=int, required=True, metavar="N", help="the new number of partitions of the log"
     )
@@ -80,14 +81,14 @@ def command_line() -> CommandLine:
         "abort", "End an abandoned load that blocks other loads: release its load lock, and abort its undecided rows."
     )
     abort.add_argument("job", metavar="JOB", help="the job, as 'describe' lists it")
-    add_log(abort)
+    _add_log_and_json(abort, _JSON)
     _add_dry_run(abort)
     _add_forget(program)
     trim = program.add_command(
         "trim",
         "Delete old records. A directory or object store deletes whole chunks, but never the newest one.",
     )
-    add_log(trim)
+    _add_log_and_json(trim, f"{_JSON_LINES}, for each partition")
     _add_number(trim, "--partition", "P", "the partition to trim; default with --older-than: all")
     _add_number(trim, "--before", "OFFSET", "with --partition: delete records below this offset")
     trim.add_argument(
@@ -118,6 +119,10 @@ def _add_doctor(program: CommandLine) -> None:
 
 def _add_log_and_json(command: argparse.ArgumentParser, form: str) -> None:
     add_log(command)
+    _add_json(command, form)
+
+
+def _add_json(command: Group, form: str) -> None:
     command.add_argument("--json", action="store_true", help=form)
 
 
@@ -169,7 +174,7 @@ def _add_records(command: argparse.ArgumentParser) -> None:
     )
     add_registry(command)
     output = command.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help=_JSON_LINES)
+    _add_json(output, _JSON_LINES)
     output.add_argument(
         "-f",
         "--format",
@@ -186,6 +191,7 @@ def _add_forget(program: CommandLine) -> None:
     )
     forget.add_argument("jobs", nargs="*", metavar="JOB", help="the jobs, and after them the LOG")
     add_log_options(forget)
+    _add_json(forget, f"{_JSON_LINES}, for each job")
     forget.add_argument(
         "--older-than",
         metavar="DURATION",

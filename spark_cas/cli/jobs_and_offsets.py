@@ -207,6 +207,10 @@ def _range_to_trim(log: Backend, partition: int, before: int | None, since_ms: i
 
 def _show_trim(partition: int, requested: OffsetRange, bounds: Bounds, arguments: argparse.Namespace) -> None:
     """Print the bounds of a partition after a trim of the requested offsets, and the cause if it deleted less."""
+    if arguments.json:
+        result = {"partition": partition, "start_offset": bounds.start_offset, "end_offset": bounds.end_offset}
+        print(json_line({**result, "requested_offset": requested.end_offset, "dry_run": arguments.dry_run}))
+        return
     change, deletes = ("would start", "would delete") if arguments.dry_run else ("now starts", "deleted")
     print(f"partition {partition} {change} at offset {bounds.start_offset} and ends at {bounds.end_offset}")
     if bounds.start_offset < requested.end_offset:
@@ -227,6 +231,11 @@ def expand(arguments: argparse.Namespace) -> None:
         layout = expand_log(log, arguments.partitions, dry_run=arguments.dry_run)
         if log.tombstones_kept_ms() is not None:
             print(_COMPACTED, file=sys.stderr)
+    if arguments.json:
+        epoch = None if arguments.dry_run else layout.epoch
+        result = {"log": log.topic, "partitions": layout.partitions, "layout_epoch": epoch}
+        print(json_line({**result, "dry_run": arguments.dry_run}))
+        return
     if arguments.dry_run:
         print(f"{log.topic} would have {layout.partitions} partitions")
         return
@@ -237,6 +246,10 @@ def abort(arguments: argparse.Namespace) -> None:
     """End an abandoned load that blocks other loads."""
     with opened(arguments) as log:
         lock = abort_job(log, arguments.job, dry_run=arguments.dry_run)
+    if arguments.json:
+        locked = None if lock is None else sorted(lock.partitions)
+        print(json_line({"job": arguments.job, "locked_partitions": locked, "dry_run": arguments.dry_run}))
+        return
     state = "undecided rows" if lock is None else f"the load lock of partitions {lock.partitions_text}"
     if arguments.dry_run:
         print(f"job {arguments.job} has {state} on {log.topic}, and would be aborted. Its visible rows would stay")
@@ -256,18 +269,20 @@ def forget(arguments: argparse.Namespace) -> None:
     if age is not None and arguments.force:
         raise UsageError("--force is for named jobs, and --older-than selects only complete ones: remove one of them")
     age_ms = None if age is None else duration_of(age, "--older-than")
-    now_ms, dry_run = clock.now_ms(), arguments.dry_run
+    now_ms = clock.now_ms()
     with opened(arguments) as log:
         for job in jobs:
-            rows = forget_job(log, job, now_ms, force=arguments.force, dry_run=dry_run)
-            _print_forgotten(job, rows, dry_run=dry_run)
+            rows = forget_job(log, job, now_ms, force=arguments.force, dry_run=arguments.dry_run)
+            _print_forgotten(job, rows, arguments)
         for entry in () if age_ms is None else older_jobs(log, now_ms, age_ms):
-            if forget_job_entries(log, entry, dry_run=dry_run):
-                _print_forgotten(entry.job, entry.rows, dry_run=dry_run)
+            if forget_job_entries(log, entry, dry_run=arguments.dry_run):
+                _print_forgotten(entry.job, entry.rows, arguments)
 
 
-def _print_forgotten(job: str, rows: int, *, dry_run: bool) -> None:
-    if dry_run:
+def _print_forgotten(job: str, rows: int, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print(json_line({"job": job, "rows": rows, "dry_run": arguments.dry_run}))
+    elif arguments.dry_run:
         print(f"would forget job {job}: its {rows:,} rows would stay in the log")
-        return
-    print(f"forgot job {job}: its {rows:,} rows stay in the log, and a load of this name appends its rows again")
+    else:
+        print(f"forgot job {job}: its {rows:,} rows stay in the log, and a load of this name appends its rows again")

@@ -92,6 +92,11 @@ class LogSpec:
         return self.patience_ms / 1000
 
     @property
+    def open_transaction_seconds(self) -> float:
+        """Return 0: only a topic has transactions of other producers."""
+        return 0.0
+
+    @property
     def has_brokers(self) -> bool:
         return False
 

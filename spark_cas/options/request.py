@@ -12,7 +12,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError, TruncatedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.partitioner import Partitioner
-from spark_cas.core.plan import Layout
+from spark_cas.core.plan import BY_KEY, Layout
 from spark_cas.log.kafka.settings.address import kafka_spec
 from spark_cas.log.open import AnySpec, parse_address
 from spark_cas.options.read_range import ReadRange, Splitting, TopicPartition, TriggerLimits, listing
@@ -167,6 +167,18 @@ class WriteRequest:
     def in_one_task(self) -> bool:
         """Whether one task has all rows, because it commits them in one transaction."""
         return self.whole and self.spec.has_brokers
+
+    def longest_wait_seconds(self, *, streaming: bool) -> float:
+        """Return how long a Python worker may wait for one operation on the log and for other writers.
+
+        Spark plans a write in a Python worker too. A load waits there for its load lock. An atomic micro-batch in a
+        store waits for it in the tasks.
+        """
+        in_batches = streaming or self.batch_id is not None
+        has_conditions = self.compare != BY_KEY and self.expected_offsets.mode != "none"
+        has_lock = (self.whole and not self.spec.has_brokers) or (has_conditions and not in_batches)
+        of_writers_ms = self.fenced_retry_wait_ms + (self.lock_wait_timeout_ms if has_lock else 0)
+        return self.spec.patience_seconds + self.spec.open_transaction_seconds + of_writers_ms / 1000
 
 
 def selection_of(

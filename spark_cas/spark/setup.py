@@ -1,5 +1,6 @@
 """Detect a wrong setup of Spark, from its errors and from its settings."""
 
+import math
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 
 from spark_cas.core.errors import ConditionalLogError, SparkSetupError, wrapped_error
-from spark_cas.log.timing import MILLISECONDS_IN, RETRY_TIMEOUT_MS
+from spark_cas.log.timing import MILLISECONDS_IN
 from spark_cas.spark.jvm import jvm_of
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.versions import register
@@ -34,8 +35,8 @@ _UDF = "spark.sql.execution.pyspark.udf."
 _DURATION = re.compile(r"(\d+)\s*([a-z]*)")
 
 
-def warn_of_idle_timeout(spark: "SparkSession") -> None:
-    """Warn if Spark kills workers that wait for the brokers or the store."""
+def warn_of_idle_timeout(spark: "SparkSession", wait_seconds: float) -> None:
+    """Warn if Spark kills workers that wait ``wait_seconds`` for the log or for other writers."""
     try:
         kills = spark.conf.get(f"{_UDF}killOnIdleTimeout", "false") or ""
         timeout = _DURATION.fullmatch((spark.conf.get(f"{_UDF}idleTimeoutSeconds", "0") or "").strip().lower())
@@ -44,13 +45,13 @@ def warn_of_idle_timeout(spark: "SparkSession") -> None:
     if timeout is None or kills.strip().lower() != "true":
         return
     timeout_ms = int(timeout[1]) * MILLISECONDS_IN.get(timeout[2] or "s", 0)
-    if 0 < timeout_ms <= RETRY_TIMEOUT_MS:
+    if 0 < timeout_ms <= 1000 * wait_seconds:
+        seconds = math.ceil(wait_seconds)
         warnings.warn(
             f"Spark kills a Python worker that sends nothing for {timeout_ms / 1000:g} s, because "
-            f"{_UDF}killOnIdleTimeout or spark.python.worker.killOnIdleTimeout is true. A task of this write can "
-            f"wait for the brokers or the store for {RETRY_TIMEOUT_MS // 1000} s. Set both to false, or set "
-            f"{_UDF}idleTimeoutSeconds and spark.python.worker.idleTimeoutSeconds to more than "
-            f"{RETRY_TIMEOUT_MS // 1000}.",
+            f"{_UDF}killOnIdleTimeout or spark.python.worker.killOnIdleTimeout is true. A worker of this write can "
+            f"wait {seconds} s for the log and for other writers. Set both to false, or set "
+            f"{_UDF}idleTimeoutSeconds and spark.python.worker.idleTimeoutSeconds to more than {seconds}.",
             stacklevel=2,
         )
 

@@ -1,6 +1,8 @@
-"""A store without conditional puts, as some stores with the S3 API are."""
+"""A store without conditional puts, as some stores with the S3 API are, and one that refuses deletes."""
 
+import re
 from http.server import BaseHTTPRequestHandler
+from typing import ClassVar
 
 import pytest
 
@@ -18,6 +20,8 @@ EXPIRED = b"<?xml version='1.0'?><Error><Code>ExpiredToken</Code><Message>canary
 class RefusesPuts(BaseHTTPRequestHandler):
     status = 501
     body = b""
+    refusals: ClassVar[list[str]] = []
+    """The error codes of the next deletes."""
 
     def do_GET(self):
         self.send_response(200)
@@ -32,6 +36,18 @@ class RefusesPuts(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(self.body)
 
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        [key] = re.findall("<Key>.+</Key>", body)
+        result = f"<Deleted>{key}</Deleted>"
+        if self.refusals:
+            result = f"<Error>{key}<Code>{self.refusals.pop(0)}</Code><Message>no</Message></Error>"
+        reply = f"<DeleteResult>{result}</DeleteResult>".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
     def log_message(self, *_):
         pass
 
@@ -42,21 +58,22 @@ def endpoint():
         yield address
 
 
-def options_of(endpoint):
-    return {
+def opened(endpoint):
+    options = {
         "aws_endpoint": endpoint,
         "aws_access_key_id": "id",
         "aws_secret_access_key": "canary",
         "aws_region": "us-east-1",
         "allow_http": "true",
     }
+    return open_log("s3://bucket/flights", options)
 
 
 def test_expired_credentials_are_reported_immediately(endpoint, monkeypatch):
     """S3 answers with status 400, as a store without conditional puts does."""
     monkeypatch.setattr(RefusesPuts, "status", 400)
     monkeypatch.setattr(RefusesPuts, "body", EXPIRED)
-    with open_log("s3://bucket/flights", options_of(endpoint)) as log, pytest.raises(AccessDeniedError) as refused:
+    with opened(endpoint) as log, pytest.raises(AccessDeniedError) as refused:
         log.create(1)
     assert "canary" not in str(refused.value)
 
@@ -73,10 +90,21 @@ def test_expired_credentials_are_reported_immediately(endpoint, monkeypatch):
 def test_store_without_conditional_puts_is_reported_immediately(endpoint, monkeypatch, status, told):
     monkeypatch.setattr(RefusesPuts, "status", status)
     with (
-        open_log("s3://bucket/flights", options_of(endpoint)) as log,
+        opened(endpoint) as log,
         pytest.raises(
             StorageError, match=rf"^\[STORAGE\] writing s3://bucket/flights/_log/probe: .*{told}"
         ) as refused,
     ):
         log.create(1)
     assert "canary" not in str(refused.value)
+
+
+def test_delete_is_retried_unless_the_right_is_missing(endpoint, monkeypatch):
+    refusals = ["SlowDown", "InternalError", "ServiceUnavailable"]
+    monkeypatch.setattr(RefusesPuts, "refusals", refusals)
+    with opened(endpoint) as log:
+        log.remove_cancelled("run")
+        assert refusals == []
+        refusals += ["AccessDenied"]
+        with pytest.raises(AccessDeniedError, match="deleting s3://bucket/flights/_log/cancelled/run"):
+            log.remove_cancelled("run")

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -12,13 +13,20 @@ from typing import Any
 
 import pytest
 
-from spark_cas.core.errors import OptionError, StorageError
+from spark_cas.core.errors import AccessDeniedError, OptionError, StorageError
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.log.load.append_once import append_once
+from spark_cas.log.load.locking import Applicant, acquire_lock, process_name, release_lock
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.spec import LogSpec
+from spark_cas.programs.errors import ExitCode
 from tests.objects import killed_writer
+from tests.objects.documented_rights import Users, documented_rights
 from tests.objects.servers import AZURE_KEY, moto
 from tests.support import token_provider
-from tests.support.writing import JobWriter, append_foreign, plan_of, values_in
+from tests.support.loads import rows_of, run_job
+from tests.support.programs import run_cli
+from tests.support.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 
 CANARY = "canary-of-a-secret"
 FUNCTION = f"function:{token_provider.__name__}:password"
@@ -90,6 +98,83 @@ def fill_backlog(server):
         client.connect_ex(server.getsockname())
         waiting.append(client)
     return waiting
+
+
+@pytest.fixture(scope="module")
+def users():
+    with moto(INITIAL_NO_AUTH_ACTION_COUNT=f"{Users.UNCHECKED}") as served:
+        yield Users(served)
+
+
+def new_log(users):
+    """Create a log with two complete jobs and the lock of a third. Return its spec with all rights."""
+    spec = users.served.spec(**users.owner)
+    log = ObjectLog(spec)
+    log.create(2)
+    for job in ("first", "second"):
+        run_job(log, job, rows_of(7, 0, 1))
+    assert lock_of(log, "stuck") is not None
+    return spec
+
+
+def lock_of(log, job):
+    return acquire_lock(log, Applicant(job, "run", process_name(os.getpid())), ExpectedOffsets("end"))
+
+
+def load(spec):
+    log = ObjectLog(LogSpec.parse(f"{spec.url}/new", dict(spec.store_options)))
+    log.create(2)
+    lock = lock_of(log, "load")
+    run_job(log, "load", rows_of(7, 0, 1))
+    release_lock(log, lock)
+    assert log.load_locks().held == ()
+
+
+def append_next(spec):
+    append_once(ObjectLog(spec), 0, table_of("a"), job="once", expected_offset=14)
+
+
+def command(name, *arguments):
+    def run(spec):
+        options = [f"--log-option=store.{name}={value}" for name, value in spec.store_options]
+        ended = run_cli(name, *arguments, spec.url, *options)
+        if ended.code == ExitCode.ACCESS_DENIED:
+            raise AccessDeniedError(ended.err)
+        assert ended.code == 0, ended
+
+    return run
+
+
+OPERATIONS = {
+    "read": ("reader", command("read")),
+    "tail": ("reader", command("tail")),
+    "describe": ("reader", command("describe")),
+    "offsets": ("reader", command("offsets")),
+    "progress": ("reader", command("progress")),
+    "jobs": ("reader", command("jobs")),
+    "load": ("writer", load),
+    "append_once": ("writer", append_next),
+    "expand": ("writer", command("expand", "--partitions=3")),
+    "abort": ("writer", command("abort", "stuck")),
+    "trim": ("cleanup", command("trim", "--partition=0", "--before=8")),
+    "forget": ("cleanup", command("forget", "first", "--force")),
+}
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_documented_rights_are_sufficient_and_necessary(users, name):
+    role, operation = OPERATIONS[name]
+    spec = new_log(users)
+    rights = documented_rights(role, spec)
+    for missing in rights:
+        if (name, missing) != ("forget", "s3:PutObject"):
+            fewer = {action: on for action, on in rights.items() if action != missing}
+            with pytest.raises(AccessDeniedError):
+                operation(users.as_user(spec, fewer))
+    if name == "forget":
+        del rights["s3:PutObject"]
+    operation(users.as_user(spec, rights))
 
 
 @pytest.mark.s3

@@ -4,6 +4,7 @@ The timeouts keep the ratios of the default ones: the broker stalls for six requ
 retry timeout.
 """
 
+import re
 import time
 from contextlib import contextmanager
 from threading import Thread
@@ -13,6 +14,7 @@ import pytest
 from spark_cas import bootstrap, open_log, route
 from tests.kafka.clients import create_topic
 from tests.long import full
+from tests.spark.session_settings import session_settings
 from tests.spark.tasks import failed_tasks
 from tests.support.writing import append_foreign, values_in
 
@@ -28,6 +30,11 @@ TRANSACTION = {"transactionTimeoutMs": f"{6 * REQUEST_MS}"}
 STANDS_STILL_SECONDS = 6 * REQUEST_MS / 1000
 WITHIN_SECONDS = (0.0, 0.6)
 """Seconds after which the broker stalls: during planning, and while workers connect or records are in flight."""
+
+KILLED = "terminated due to idle timeout|Python worker exited unexpectedly"
+"""Spark's errors after an idle timeout. A killed worker with unread rows resets its connection: the second error."""
+ATTEMPTS = 4
+"""The attempts of a task in the session of the tests."""
 
 
 @contextmanager
@@ -60,6 +67,51 @@ def new_topic(broker, *values):
 def values_of(broker, topic):
     with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
         return list(values_in(log, 0))
+
+
+def is_begun(broker, topic):
+    with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
+        return log.bounds(0).end_offset > 0
+
+
+@pytest.mark.full
+def test_each_row_is_there_once_after_spark_killed_idle_workers(spark, own_broker):
+    topic, _ = new_topic(own_broker)
+    options = {"kafka.bootstrap.servers": own_broker.bootstrap, "topic": topic, "job": "write"}
+    options |= {"maxRecordsPerChunk": "1000", "lockWaitTimeout": "5s"}
+    spark.sparkContext.setJobGroup("idle", "")
+    rows = spark.range(200_000).selectExpr("cast(null as binary) key", "cast(id as string) value")
+
+    def save():
+        routed = route(rows, options)
+        routed.write.format("conditional-log").mode("append").options(**options).save()
+
+    def stand_still():
+        while not is_begun(own_broker, topic):
+            time.sleep(0.01)
+        own_broker.freeze()
+
+    freezing = Thread(target=stand_still)
+    freezing.start()
+    idle = "spark.sql.execution.pyspark.udf."
+    settings = {f"{idle}killOnIdleTimeout": "true", f"{idle}idleTimeoutSeconds": "5"}
+    try:
+        with (
+            session_settings(spark, settings),
+            pytest.warns(UserWarning, match="killOnIdleTimeout"),
+            pytest.raises(Exception, match=KILLED),
+        ):
+            save()
+    finally:
+        freezing.join()
+        own_broker.thaw()
+    failed = failed_tasks(spark.sparkContext, "idle")
+    assert len(failed) == ATTEMPTS
+    assert all(re.search(KILLED, each) for each in failed)
+    before = len(values_of(own_broker, topic))
+    assert 0 < before < 200_000
+    save()
+    assert values_of(own_broker, topic) == sorted(str(number) for number in range(200_000))
 
 
 @pytest.mark.full

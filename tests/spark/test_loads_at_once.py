@@ -13,6 +13,7 @@ from spark_cas.core.errors import ConflictError, LoadInProgressError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.locking import Applicant, acquire_lock, process_name, release_lock
 from tests.long import full
+from tests.spark.session_settings import session_settings
 
 pytestmark = pytest.mark.spark
 
@@ -124,3 +125,20 @@ def test_unchecked_load_does_not_wait(spark, log, path):
         at_work(opened)
         save(rows_of(spark, "a"), path, job="mine", expectedOffsets="none")
         assert rows_loaded(opened, "mine") == ROWS
+
+
+@pytest.mark.full
+def test_load_runs_again_after_spark_killed_the_worker_that_waited_for_the_lock(spark, log, path):
+    lock = at_work(log)
+    idle = "spark.sql.execution.pyspark.udf."
+    settings = {f"{idle}killOnIdleTimeout": "true", f"{idle}idleTimeoutSeconds": "5"}
+    with (
+        session_settings(spark, settings),
+        pytest.warns(UserWarning, match="wait 3750 s"),
+        pytest.raises(Exception, match="worker process terminated due to idle timeout"),
+    ):
+        save(rows_of(spark, "a"), path, job="a")
+    assert jobs_in(log, 0) == []
+    release_lock(log, lock)
+    save(rows_of(spark, "a"), path, job="a")
+    assert rows_loaded(log, "a") == ROWS

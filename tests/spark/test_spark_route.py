@@ -255,9 +255,9 @@ IDLE = "spark.sql.execution.pyspark.udf."
     [
         ("true", "5", True),
         ("true", "5s", True),
-        ("true", "2min", True),
-        ("TRUE", "90000ms", True),
-        ("true", "3min", False),
+        ("true", "3min", True),
+        ("TRUE", "160000ms", True),
+        ("true", "161", False),
         ("false", "5", False),
     ],
 )
@@ -265,10 +265,36 @@ def test_settings_that_kill_waiting_workers_are_warned_of(spark, log_path, kills
     session = spark.newSession()
     session.conf.set(f"{IDLE}killOnIdleTimeout", kills)
     session.conf.set(f"{IDLE}idleTimeoutSeconds", timeout)
+    # By default a load may wait an hour for its load lock. The retry deadline is 120 s, and a fenced task waits 30 s.
+    options = {"path": log_path} | ({} if timeout == "3min" else {"lockWaitTimeout": "10s"})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        route(some(session), log_path)
+        route(some(session), options)
     assert any(f"{IDLE}killOnIdleTimeout" in str(each.message) for each in caught) == is_warned
+
+
+TOPIC = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "flights"}
+STORE = {"path": "/flights"}
+
+
+@pytest.mark.parametrize(
+    ("options", "streaming", "seconds"),
+    [
+        (STORE, False, 120 + 30 + 3600),
+        (STORE | {"store.retry_timeout": "9s", "fencedRetryWaitMs": "2000", "lockWaitTimeout": "5s"}, False, 16),
+        (STORE | {"expectedOffsets": "none"}, False, 120 + 30),
+        (STORE | {"compare": "key"}, False, 120 + 30),
+        (STORE | {"expectedOffsets": "none", "atomic": "load"}, False, 120 + 30 + 3600),
+        (STORE, True, 120 + 30),
+        (STORE | {"job": "load", "batchId": "7"}, False, 120 + 30),
+        (STORE | {"atomic": "load"}, True, 120 + 30 + 3600),
+        (TOPIC, False, 120 + 120 + 30 + 3600),
+        (TOPIC | {"kafka.delivery.timeout.ms": "9000", "openTransactionWaitMs": "1000"}, True, 9 + 1 + 30),
+        (TOPIC | {"atomic": "load"}, True, 120 + 120 + 30),
+    ],
+)
+def test_longest_wait_of_a_worker_is_the_sum_of_its_waits(options, streaming, seconds):
+    assert parse_route(options).longest_wait_seconds(streaming=streaming) == seconds
 
 
 def test_settings_that_spark_does_not_show_are_not_warned_of(spark, monkeypatch):
@@ -276,7 +302,7 @@ def test_settings_that_spark_does_not_show_are_not_warned_of(spark, monkeypatch)
         raise AnalysisException("[CONFIG_NOT_AVAILABLE] Configuration is not available.")
 
     monkeypatch.setattr(type(spark.conf), "get", get)
-    setup.warn_of_idle_timeout(spark)
+    setup.warn_of_idle_timeout(spark, 120)
 
 
 @pytest.mark.parametrize(

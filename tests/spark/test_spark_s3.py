@@ -5,9 +5,12 @@ import uuid
 import pytest
 from pyspark.sql import functions as sf
 
-from spark_cas import route
+from spark_cas import bootstrap, route
 from tests.long import full
 from tests.objects.bad_day import BUSY, GIVES_UP, SILENT, BadDay, proxy_to
+from tests.objects.documented_rights import Users, documented_rights
+from tests.objects.servers import moto
+from tests.spark.streams import Stream
 from tests.spark.tasks import failed_tasks
 from tests.support.programs import run_cli
 
@@ -91,3 +94,24 @@ def test_command_line_reads_the_log_with_the_same_settings(spark, flights, optio
     assert ended.code == 0, ended.err
     table = [[cell.strip() for cell in line.split("│")] for line in ended.out.splitlines() if line[0] == "│"]
     assert {int(partition): int(end) for _, partition, _, end, *_ in table} == ends(spark, options)
+
+
+@pytest.mark.full
+def test_documented_rights_are_sufficient_for_loads_streams_and_bootstrap(spark, flights, tmp_path):
+    with moto(INITIAL_NO_AUTH_ACTION_COUNT=f"{Users.UNCHECKED}") as served:
+        users, spec = Users(served), served.spec()
+
+        def options(role):
+            user = users.as_user(spec, documented_rights(role, spec))
+            return {"path": spec.url, **{f"store.{name}": value for name, value in user.store_options}}
+
+        writer, reader = options("writer"), options("reader")
+        save(flights, writer | {"job": "load-1", "partitions": "3"})
+        copied = Stream(spark, tmp_path / "copied", **reader, startingOffsets="earliest")
+        assert sum(copied.run()) == 300
+        rows = spark.readStream.schema("partition int, offset bigint, value string")
+        again = route(rows.parquet(str(tmp_path / "copied/rows")).selectExpr("value as key", "value"), writer)
+        checkpoint = {"checkpointLocation": str(tmp_path / "checkpoint")}
+        query = again.writeStream.format("conditional-log").options(**writer, **checkpoint)
+        query.trigger(availableNow=True).start().awaitTermination()
+        assert bootstrap(spark, reader).records.count() == 600

@@ -75,6 +75,12 @@ _PASSING = re.compile("400 RequestTimeout|408|409|425|429|5(?!01|05)..")
 _EXPIRED = re.compile("<Code>(ExpiredToken|InvalidToken|TokenRefreshRequired)</Code>")
 """Text in S3's replies with status 400 if temporary credentials have expired."""
 
+_BUSY_IN_REPLY = "Server returned error response:"
+"""Text in obstore's errors if a reply with status 200 contains the error that the store is busy or failed."""
+_UNDELETED = re.compile(r"DeleteObjects request failed for key .+ \(code: (\w+)\)")
+_STATUS_OF_UNDELETED = {"AccessDenied": "403", "ServiceUnavailable": "503"}
+"""The HTTP status that a reply to the request for one object has instead of the error code."""
+
 _NO_ANSWER = "HTTP error:"
 """Text in obstore's errors if the reply is missing or incomplete. Otherwise the reply was not understood."""
 _NO_SERVER = ("kind: Connect", "://169.254.")
@@ -157,10 +163,17 @@ def plain(error: BaseException, doing: str) -> StorageError:
 def _status(error: BaseException) -> str:
     """Return the HTTP status of a reply; an empty string if there is no reply.
 
+    obstore deletes an object of S3 with the request for several. Its reply has status 200, with an error for each.
+
     S3 sends status 400 when it closes a connection without data, which is transient. A reply to HEAD has no body, so
     its cause is unknown. Both return "400 RequestTimeout".
     """
     text = str(error)
+    if _BUSY_IN_REPLY in text:
+        return "503"
+    undeleted = _UNDELETED.search(text)
+    if undeleted:
+        return _STATUS_OF_UNDELETED.get(undeleted[1], "400")
     result = re.search(r"status code: (\d{3})", text)
     status = result[1] if result else ""
     timed_out = "<Code>RequestTimeout</Code>" in text or "Error performing HEAD" in text

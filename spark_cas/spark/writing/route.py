@@ -120,6 +120,7 @@ def route_rows(
     result has no end markers.
     """
     _make_active(df.sparkSession)
+    warn_of_idle_timeout(df.sparkSession, request.longest_wait_seconds(streaming=df.isStreaming))
     check_record_types(df.schema)
     if df.isStreaming and order_by:
         raise OptionError(
@@ -185,6 +186,8 @@ def _routed_to_topics(
     requests = parsed_by_topic(settings, _topics_in(rows), parse_route)
     if len({each.compare for each in requests.values()}) > 1:
         raise OptionError("option compare differs between the topics by the defaults of the logs. Set it for all.")
+    waits = (each.longest_wait_seconds(streaming=False) for each in requests.values())
+    warn_of_idle_timeout(df.sparkSession, max(waits, default=0))
     marks = {topic: _mark_of_topic(rows.sparkSession, topic, each, by) for topic, each in requests.items()}
     if not marks:
         empty = rows.withColumn("partition", sf.lit(None).cast(IntegerType()))
@@ -255,7 +258,7 @@ def _marked(df: "DataFrame", mark: Mark) -> "DataFrame":
 
 
 def _make_active(spark: "SparkSession") -> None:
-    """Make a session the active one of this thread, so that the thread can write, and check its idle timeout.
+    """Make a session the active one of this thread, so that the thread can write.
 
     Spark 4.2 finds a Python data sink only through the active session of the thread. Python threads other than the
     main one have none. Spark's own `createDataFrame` sets it in the same way.
@@ -264,7 +267,6 @@ def _make_active(spark: "SparkSession") -> None:
     # Spark Connect has no JVM here, and does not need this.
     if jvm is not None:
         jvm.SparkSession.setActiveSession(java_session(spark))
-    warn_of_idle_timeout(spark)
 
 
 def _earlier_rows(request: WriteRequest, mark: Mark) -> tuple[EarlierRows, ...]:
