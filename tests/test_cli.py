@@ -334,17 +334,6 @@ def test_a_load_that_is_undecided_is_shown_and_can_be_aborted(log):
     assert (again.code, "has no load lock and no undecided rows" in again.err) == (2, True)
 
 
-def test_undecided_round_is_aborted_by_the_name_of_its_job(log):
-    with open_log(log) as opened:
-        for number in (1, 2):
-            plan = pin_plan(opened, f"fix.unchanged.{number}", ExpectedOffsets("end"), whole=True, round_of="fix")
-        JobWriter(opened, plan, 1).must_append("a")
-    assert ["fix", "undecided"] in [row[:2] for row in cells(run("describe", log).out)]
-    assert "job fix had undecided rows" in run("abort", "fix", log).out
-    assert ["fix", "undecided"] not in [row[:2] for row in cells(run("describe", log).out)]
-    assert run("abort", "fix", log).code == 2
-
-
 WITHOUT_SPARK = """
 import sys
 sys.modules["pyspark"] = None

@@ -140,7 +140,8 @@ class Plan:
     compare: str = BY_PARTITION
     """The scope of the expected offsets: the partition, or (`BY_KEY`) the keys of the rows."""
     round_of: str = ""
-    """The job of `append_if_unchanged` to which this job belongs as one round; empty for any other job."""
+    """The name of the job if it is a call of `append_if_unchanged`; empty for any other job. In plans of older
+    versions, ``job`` is the name of one round of it."""
     continues: str = ""
     """The load that this plan continues after an expansion; empty for any other plan."""
     earlier: tuple[EarlierRows, ...] = ()

@@ -149,7 +149,7 @@ class WriteRequest:
     """The micro-batch of the rows, for a write within foreachBatch; else None."""
     order_by: tuple[str, ...]
     round_of: str
-    """The job of `append_if_unchanged` to which the write belongs as one round; empty for any other write."""
+    """The name of the job if the write is a round of `append_if_unchanged`; empty for any other write."""
     idempotence: str
     """The requested guarantee: `spark_cas.core.guarantee`."""
     report: str | None

@@ -17,7 +17,7 @@ from spark_cas.core.errors import (
     TruncatedError,
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.outcome import Appended
+from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.plan import BY_KEY
 from spark_cas.log import clock
@@ -74,19 +74,17 @@ def test_rows_are_split_by_changes_of_their_keys(spark, log, path):
         append_if_unchanged(given.where("key != 'd'"), {"path": path, "job": "job"})
 
 
-def test_a_job_of_a_name_like_that_of_a_round_is_none(spark, log, path):
+def test_a_job_of_a_similar_name_or_another_kind_is_another_job(spark, log, path):
     for name in ("fix-1", "fix.unchanged.2"):
         assert isinstance(append_once(log, 0, table_of(["other"]), job=name, expected_offset=None), Appended)
     done = append_if_unchanged(rows(spark, ("d", "mine", 0)), {"path": path, "job": "fix"})
     assert told(done.appended, "value", "offset") == [("mine", 7)]
     with pytest.raises(InputChangedError, match="job 'fix' appended 1 rows, and these are not the same"):
         append_if_unchanged(rows(spark, ("d", "other", 0)), {"path": path, "job": "fix"})
-    with pytest.raises(
-        JobMismatchError, match="is a round of append_if_unchanged, of job 'fix', and its name was now"
-    ):
-        append_once(log, 0, table_of(["more"]), job="fix.unchanged.1", expected_offset=None, compare="key")
-    append_once(log, 0, table_of(["other"]), job="busy.unchanged.1", expected_offset=None, compare="key")
-    with pytest.raises(JobMismatchError, match="is a write of its own, and its name was now given to a round"):
+    with pytest.raises(JobMismatchError, match="is a call of append_if_unchanged, and its name was now"):
+        append_once(log, 0, table_of(["more"]), job="fix", expected_offset=None, compare="key")
+    append_once(log, 0, table_of(["other"]), job="busy", expected_offset=None, compare="key")
+    with pytest.raises(JobMismatchError, match="is a write of its own, and its name was now given to a call"):
         append_if_unchanged(rows(spark, ("e", "mine", 0)), {"path": path, "job": "busy"})
     assert len(records_in(log, 0)) == 9
 
@@ -94,10 +92,10 @@ def test_a_job_of_a_name_like_that_of_a_round_is_none(spark, log, path):
 def test_partitions_are_done_in_different_rounds(spark, path, monkeypatch):
     append = module._Rounds._append
 
-    def overtaken(rounds, frame, number):
+    def overtaken(rounds, frame):
         monkeypatch.setattr(module._Rounds, "_append", append)
         append_foreign(log, of["a"], "a")
-        return append(rounds, frame, number)
+        return append(rounds, frame)
 
     with open_log(path) as log:
         log.create(2)
@@ -111,22 +109,29 @@ def test_partitions_are_done_in_different_rounds(spark, path, monkeypatch):
             assert told(done.appended, "value", "partition", "offset") == sorted(
                 [("first", of[other], 0), ("second", of["a"], 1)]
             )
-        completions = [log.completion(f"job.unchanged.{number}") for number in (1, 2)]
-        assert [each and each.rows for each in completions] == [1, 1]
+        completion = log.completion("job")
+        assert completion is not None
+        assert completion.rows == 2
 
 
-def test_key_that_changes_before_the_append_is_judged_twice(spark, log, path, monkeypatch):
+@pytest.mark.parametrize("same_call", [False, True])
+def test_key_that_changes_before_the_append_is_judged_twice(spark, log, path, monkeypatch, *, same_call):
+    """With ``same_call``, another call of the job detects the change first."""
     append = module._Rounds._append
+    given, call = rows(spark, ("a", "late", 5), ("b", "fine", 5)), {"path": path, "job": "job"}
 
-    def overtaken(rounds, frame, number):
+    def overtaken(rounds, frame):
         monkeypatch.setattr(module._Rounds, "_append", append)
         append_foreign(log, 0, "a")
-        return append(rounds, frame, number)
+        if same_call:
+            append_if_unchanged(given, call)
+        return append(rounds, frame)
 
     monkeypatch.setattr(module._Rounds, "_append", overtaken)
-    done = append_if_unchanged(rows(spark, ("a", "late", 5), ("b", "fine", 5)), path)
+    done = append_if_unchanged(given, call)
     assert told(done.rejected, "value", "actual_offset") == [("late", 5)]
     assert told(done.appended, "value", "offset") == [("fine", 6)]
+    assert len(records_in(log, 0)) == 7
 
 
 @pytest.fixture
@@ -144,11 +149,11 @@ def test_as_a_whole_all_that_holds_is_visible_in_one_step(spark, two, address, m
     """A key of one partition changes before the first append, so that append adds no row to either partition."""
     append, seen = module._Rounds._append, []
 
-    def overtaken(rounds, frame, number):
+    def overtaken(rounds, frame):
         seen.append(sum(map(len, bounded(two).values())))
         if len(seen) == 1:
             append_foreign(two, of["a"], "a")
-        return append(rounds, frame, number)
+        return append(rounds, frame)
 
     monkeypatch.setattr(module._Rounds, "_append", overtaken)
     of = {key: at for at, keys in bounded(two).items() for key in keys}
@@ -164,11 +169,37 @@ def test_as_a_whole_all_that_holds_is_visible_in_one_step(spark, two, address, m
     assert sum(map(len, bounded(two).values())) == 16
 
 
-def begin(log, number, days, **fields):
+@pytest.mark.parametrize("address", [KAFKA, *full("embedded")], indirect=True)
+def test_call_that_was_overtaken_appends_nothing(spark, two, address):
+    """A task of the first call is suspended, while a second call appends its rows."""
+    key, end = bounded(two)[0][0], len(records_in(two, 0))
+    suspended = JobWriter(two, begin(two), 0)
+    done = append_if_unchanged(rows(spark, (key, "once", None)), {"path": address, "job": "job"})
+    assert isinstance(suspended.append(table_of(["once"])), Fenced)
+    assert told(done.appended, "value") == [("once",)]
+    assert len(records_in(two, 0)) == end + 1
+
+
+@pytest.mark.parametrize("address", [KAFKA], indirect=True)
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (("h", "x", 999), TruncatedError),
+        ((None, "x", 0), ExpectedOffsetError),
+        (("h", "x", -2), ExpectedOffsetError),
+    ],
+)
+def test_wrong_row_is_reported_before_any_row_is_appended(spark, two, address, wrong, error):
+    before = sum(map(len, bounded(two).values()))
+    given = rows(spark, *((each, "new", None) for each in "abcdefg"), wrong)
+    with pytest.raises(error):
+        append_if_unchanged(given, address)
+    assert sum(map(len, bounded(two).values())) == before
+
+
+def begin(log, days=0, **fields):
     """Record a plan of the job that is some days old, and return it."""
-    plan = pin_plan(
-        log, f"job.unchanged.{number}", ExpectedOffsets("none"), compare=BY_KEY, round_of="job", record=False
-    )
+    plan = pin_plan(log, "job", ExpectedOffsets("none"), compare=BY_KEY, round_of="job", record=False)
     return log.record_plan(replace(plan, pinned_at_ms=clock.now_ms() - days * 86_400_000, **fields))
 
 
@@ -178,22 +209,22 @@ def test_expired_rows_of_the_job_are_not_returned_as_rejected(spark, two, addres
     end = two.bounds(0).end_offset
     key = bounded(two)[0][0]
     given, call = rows(spark, (key, "new", end)), {"path": address, "job": "job"}
-    begin(two, 1, days=1)
+    begin(two, days=1)
     append_foreign(two, 0, key)
     assert told(append_if_unchanged(given, call).rejected, "key") == [(key,)]
-    two.forget(two.plan("job.unchanged.1"))
-    begin(two, 1, days=8, end_offsets=(end, two.bounds(1).end_offset))
+    two.forget(two.plan("job"))
+    plan = begin(two, days=8, end_offsets=(end, two.bounds(1).end_offset))
     with pytest.raises(ProgressLostError):
         append_if_unchanged(given, call)
-    # The ledger has the entry of a later round in the other partition.
-    JobWriter(two, begin(two, 2, days=8), 1).must_append("x", complete=True)
+    # The ledger has the entry of the other partition.
+    JobWriter(two, plan, 1).must_append("x", complete=True)
     with pytest.raises(ProgressLostError):
         append_if_unchanged(given, call)
 
 
 @pytest.mark.parametrize("address", [KAFKA], indirect=True)
 def test_job_of_an_earlier_topic_of_this_name_is_reported_as_such(spark, two, address):
-    begin(two, 1, days=8, log_id="another", end_offsets=(1000, 0))
+    begin(two, days=8, log_id="another", end_offsets=(1000, 0))
     with pytest.raises(TruncatedError):
         append_if_unchanged(rows(spark, ("a", "new", -1)), {"path": address, "job": "job"})
 

@@ -16,7 +16,6 @@ import os
 import random
 import time
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -154,12 +153,6 @@ def abort_job(log: Backend, job: str, *, dry_run: bool = False) -> LoadLock | No
         LogNotFoundError, StorageError, FormatError: The log cannot be read.
     """
     lock, plan = log.load_locks().of(job), plan_now(log, job)
-    if lock is None and plan is None:
-        # The name of a call of `append_if_unchanged` has no plan, but its rounds have.
-        for each in map(log.plan, [name for name in log.jobs() if name.startswith(f"{job}.")]):
-            if each is not None and each.round_of == job:
-                with suppress(OptionError):
-                    return abort_job(log, each.job, dry_run=dry_run)
     if lock is None:
         if plan is not None and _abort_undecided(log, plan, dry_run=dry_run):
             return None

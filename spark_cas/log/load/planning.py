@@ -80,7 +80,7 @@ def pin_plan(
 
     Args:
         compare: The scope of the expected offsets: the partition or the keys of the rows.
-        round_of: The job of `append_if_unchanged` to which this job belongs as one round; empty for any other job.
+        round_of: The name of the job if it is a call of `append_if_unchanged`; empty for any other job.
         any_layout: Whether to skip the checks for expansions. The caller must name the one partition that it writes,
             and read the existing rows of the job first. The log rejects an append with a plan of an earlier layout.
         earlier: The rows that `earlier_rows` took out of the input.
@@ -290,8 +290,7 @@ def require_same_kind(
         result = f"was planned with partitioner={planned}, and its name was now given to rows of {partitioner}"
     elif first.round_of != round_of:
         was, is_ = (
-            f"a round of append_if_unchanged, of job {each!r}" if each else "a write of its own"
-            for each in (first.round_of, round_of)
+            "a call of append_if_unchanged" if each else "a write of its own" for each in (first.round_of, round_of)
         )
         result = f"is {was}, and its name was now given to {is_}"
     elif first.continues:

@@ -19,6 +19,7 @@ from spark_cas.core.errors import (
     SchemaError,
 )
 from spark_cas.core.guarantee import REQUIRED
+from spark_cas.core.outcome import Truncated, error_of
 from spark_cas.core.plan import BY_KEY
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.after_expansion import may_have_expired, require_never_begun
@@ -60,8 +61,8 @@ class IfUnchanged:
 class _Piece:
     """The contiguous rows that the job appended to a partition."""
 
-    number: int
-    """The number of the round that appended them."""
+    job: str
+    """The name that the plan of these rows is stored under."""
     base_offset: int
     rows: int
     digest: str
@@ -80,7 +81,8 @@ def append_if_unchanged(
     The rows that are appended to a partition are one chunk. With ``atomic=load``, the rows in all partitions become
     visible in one step; if another writer changes one of their keys, all rows are checked again.
 
-    If the options name a ``job``, the same call resumes it after a crash, and returns the same result.
+    If the options name a ``job``, the same call resumes it after a crash, and returns the same result. If two such
+    calls run at once, one of them may fail, and can be repeated.
 
     Args:
         df: The rows, with a column ``expected_offset`` (bigint). It also needs the columns that `route` by key needs.
@@ -96,7 +98,8 @@ def append_if_unchanged(
         ExpectedOffsetError: An expected offset is below -1, or a row without a key has one.
         BatchTooLargeError: The rows of a partition do not fit into one chunk.
         InputChangedError: The job ran before with other rows.
-        JobMismatchError: The name of a round is the name of another job.
+        JobMismatchError: Another kind of write has this job name.
+        FencedError: Another call with the same job appends at the same time.
         ConflictError: Other writers changed keys in ten rounds.
         ProgressLostError: The job ran days ago, and the ledger entries of some of its rows may have expired.
         LayoutChangedError, TruncatedError, UnknownOutcomeError: As for any write.
@@ -139,27 +142,28 @@ class _Rounds:
         self._rows = without_end_markers(routed).localCheckpoint()
 
     def run(self) -> IfUnchanged:
-        done, number = self._unexpired()
+        done = self._unexpired()
         self._require_same(done)
-        begun = {each.number for each in done.values()}
         rounds = 0
         while True:
             log = PinnedLog(self._spark, self._reading)
             # Computed once, because compaction may remove a record that rejects a row before a second read.
             judged = self._judged(log, done).localCheckpoint()
-            waiting = ~sf.col("partition").isin(*done)
-            refusal = self._append(self._holding(judged).where(waiting), number)
+            # All rounds are runs of one job, which the brokers or the store let only one call append. So each round
+            # also has the rows that the job has already appended, and skips them.
+            own = [partition for partition, piece in done.items() if piece.job != self._job]
+            refusal = self._append(self._holding(judged).where(~sf.col("partition").isin(*own)))
+            done = self._done()
             if refusal is None:
-                done, _ = self._done()
-                self._complete(judged, done, begun)
                 return IfUnchanged(self._appended(done), judged.where("NOT holds").drop("holds"))
-            begun.add(number)
-            done, number = self._done()
+            if isinstance(refusal, InputChangedError):
+                # Another call of the job has appended other rows since this one read the log.
+                self._require_same(done)
             rounds += 1
             if rounds == _MOST_ROUNDS:
                 raise refusal
 
-    def _unexpired(self) -> tuple[dict[int, _Piece], int]:
+    def _unexpired(self) -> dict[int, _Piece]:
         """Return the same as `_done`, if earlier calls of the job have no other rows.
 
         If the ledger entries of such rows have expired, this call would return the rows as rejected. On Spark Connect
@@ -168,64 +172,49 @@ class _Rounds:
         Raises:
             ProgressLostError: New records may be such rows.
         """
-        done, number = self._done()
+        done = self._done()
         if self._request.job is None or is_remote():
-            return done, number
+            return done
         try:
-            self._require_entries(done, number)
+            self._require_entries(done)
         except ProgressLostError:
             # Another call of the job may have appended them meanwhile.
-            done, number = self._done()
-            self._require_entries(done, number)
-        return done, number
+            done = self._done()
+            self._require_entries(done)
+        return done
 
-    def _require_entries(self, done: Mapping[int, _Piece], number: int) -> None:
+    def _require_entries(self, done: Mapping[int, _Piece]) -> None:
         with open_log(self._request.spec) as log:
-            log_id = log.layout().log_id
-            for plan in map(log.plan, map(self._round, range(1, number + 1))):
-                # The write reports a plan of another job or of another log of this name.
-                if plan is None or plan.round_of != self._job or plan.log_id != log_id:
-                    continue
-                if log.completion(plan.job) is None and may_have_expired(log, plan):
-                    for partition in set(range(plan.partitions)).difference(done):
-                        require_never_begun(log, plan, partition, log.bounds(partition).end_offset)
+            plan = log.plan(self._job)
+            # The write reports a plan of another job or of another log of this name.
+            if plan is None or plan.round_of != self._job or plan.log_id != log.layout().log_id:
+                return
+            if log.completion(plan.job) is None and may_have_expired(log, plan):
+                for partition in set(range(plan.partitions)).difference(done):
+                    require_never_begun(log, plan, partition, log.bounds(partition).end_offset)
 
     def _holding(self, judged: "DataFrame") -> "DataFrame":
         return judged.where("holds").select(self._rows.columns)
 
-    def _complete(self, judged: "DataFrame", done: Mapping[int, _Piece], begun: set[int]) -> None:
-        """Complete the rounds that failed in a partition, with the rows that they appended to other partitions.
-
-        A ledger entry of an incomplete round may expire. A completion in the registry does not.
-        """
-        for number in sorted(begun & {each.number for each in done.values()}):
-            pieces = [partition for partition, each in done.items() if each.number == number]
-            refusal = self._append(self._holding(judged).where(sf.col("partition").isin(*pieces)), number)
-            if refusal is not None:
-                raise refusal
-
-    def _round(self, number: int) -> str:
-        return f"{self._job}.unchanged.{number}"
-
-    def _writing(self, number: int) -> dict[str, str]:
+    def _writing(self) -> dict[str, str]:
         values = _without(self._options, "job", "atomic")
-        job = {"job": self._round(number), "roundOf": self._job, "idempotence": REQUIRED}
+        job = {"job": self._job, "roundOf": self._job, "idempotence": REQUIRED}
         atomic = ATOMIC_LOAD if self._whole else ATOMIC_PARTITION
         return {**values, **job, "compare": BY_KEY, "expectedOffsets": "none", "atomic": atomic}
 
-    def _done(self) -> tuple[dict[int, _Piece], int]:
-        """Return the rows that the rounds of this job have appended, by partition, and the next round's number."""
+    def _done(self) -> dict[int, _Piece]:
+        """Return the rows that this job has appended, by partition.
+
+        In a log of an earlier build, each round has a name of its own.
+        """
         progress = (
             self._spark.read.format("conditional-log").options(**self._reading).option("view", "progress").load()
         )
         result = progress.where(sf.col("round_of") == self._job).where("rows > 0").collect()
-        done = {
-            row.partition: _Piece(
-                int(row.job.rpartition(".")[2]), row.base_offset, row.rows, row.digest, _ms(row.committed_at)
-            )
+        return {
+            row.partition: _Piece(row.job, row.base_offset, row.rows, row.digest, _ms(row.committed_at))
             for row in result
         }
-        return done, max((each.number for each in done.values()), default=0) + 1
 
     def _judged(self, log: PinnedLog, done: Mapping[int, _Piece]) -> "DataFrame":
         """Return the rows with the newest record of their key at or after the expected offset, and whether they hold.
@@ -235,16 +224,8 @@ class _Rounds:
         kept = log.at.bounds
         ends = [done[at].base_offset if at in done else bounds.end_offset for at, bounds in enumerate(kept)]
         claimed = sf.coalesce(sf.col(COLUMN), sf.lit(NO_CHECK)) != NO_CHECK
-        lowest = {
-            row.partition: row.lowest
-            for row in self._rows.where(claimed).groupBy("partition").agg(sf.min(COLUMN).alias("lowest")).collect()
-        }
-        wrong = [partition for partition, offset in lowest.items() if offset < NO_CHECK]
-        if wrong:
-            raise ExpectedOffsetError(
-                f"a row of partition {wrong[0]} expects offset {lowest[wrong[0]]}. Nothing was appended. Give an "
-                f"offset from 0 on, or null or -1 for no check."
-            )
+        last = {at: bounds.end_offset for at, bounds in enumerate(kept) if at not in done}
+        lowest = self._lowest_expected(claimed, last)
         starts = [
             min(max(bounds.start_offset, lowest.get(at, end)), end)
             for at, (bounds, end) in enumerate(zip(kept, ends, strict=True))
@@ -268,6 +249,25 @@ class _Rounds:
             (~changed & ~unproven).alias("holds"),
         )
 
+    def _lowest_expected(self, claimed: "Column", last: Mapping[int, int]) -> dict[int, int]:
+        """Return the lowest expected offset of each partition. Raises ExpectedOffsetError for an invalid one.
+
+        Raises TruncatedError for one above the last valid one of its partition.
+        """
+        keyless = sf.max(sf.col("key").isNull())
+        rows = self._rows.where(claimed).groupBy("partition").agg(sf.min(COLUMN), sf.max(COLUMN), keyless).collect()
+        for partition, lowest, highest, is_keyless in rows:
+            if lowest < NO_CHECK or is_keyless:
+                what = "an offset and has no key" if is_keyless else f"offset {lowest}"
+                raise ExpectedOffsetError(
+                    f"a row of partition {partition} expects {what}. Nothing was appended. Give each row with "
+                    f"an expected offset a key, and an offset from 0 on. Null and -1 mean no check.",
+                    partition=partition,
+                )
+            if highest > last.get(partition, highest):
+                raise error_of(Truncated(highest, last[partition]), partition)
+        return {partition: lowest for partition, lowest, *_ in rows}
+
     def _unproven_below(self, at: PinnedBounds, done: Mapping[int, _Piece], lowest: Mapping[int, int]) -> list[int]:
         """Return, by partition, the offset below which an expected offset may refer to records that were removed.
 
@@ -288,8 +288,8 @@ class _Rounds:
                     below[partition] = min(end, max(below[partition], removed))
         return below
 
-    def _append(self, rows: "DataFrame", number: int) -> ConflictError | None:
-        """Append rows that hold. Return the error if another writer has changed one of their keys."""
+    def _append(self, rows: "DataFrame") -> ConflictError | InputChangedError | None:
+        """Append rows that hold. Return the error if another writer, or another call of the job, was faster."""
         if rows.isEmpty():
             return None
         request = replace(self._request, atomic=not self._whole, whole=self._whole)
@@ -298,9 +298,9 @@ class _Rounds:
             raise self._layout_changed()
         try:
             with own_errors():
-                routed.write.format("conditional-log").mode("append").options(**self._writing(number)).save()
-        except ConflictError as conflict:
-            return conflict
+                routed.write.format("conditional-log").mode("append").options(**self._writing()).save()
+        except (ConflictError, InputChangedError) as refusal:
+            return refusal
         return None
 
     def _appended(self, done: Mapping[int, _Piece]) -> "DataFrame":
