@@ -58,6 +58,11 @@ dbutils = SimpleNamespace(
 
 Each box of the notebook has the text that the user has entered, from a dictionary.
 """
+ON_DATABRICKS = """
+assert ".connect." in type(spark).__module__
+assert boxes
+assert all(os.path.isdir(entered) for entered in boxes.values()), "the notebook uses each text"
+"""
 
 
 def dbutils(**entered: str) -> str:
@@ -109,7 +114,7 @@ def ran(request, tmp_path, monkeypatch):
         assert not any(cell.outputs or cell.execution_count for cell in code), "cleared before it is committed"
         if kernel != "python3":
             notebook.cells.remove(code[0])  # it ran in the process before
-        check = "assert '.connect.' in type(spark).__module__\n" if on_connect else ""
+        check = ON_DATABRICKS if on_connect else ""
         boxes = {"FOLDER": str(tmp_path / "logs"), "CHECKPOINT": str(tmp_path / "checkpoint")}
         if on_connect:
             notebook.cells.insert(0, nbformat.v4.new_code_cell(dbutils(**boxes)))
