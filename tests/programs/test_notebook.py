@@ -42,6 +42,32 @@ print(json.dumps(VALUE, default=int))
 """
 """A last cell, which prints a value as JSON. `drawn` returns the series of a figure, by axes and label."""
 
+DBUTILS = """
+import os
+from types import SimpleNamespace
+
+boxes = {}
+dbutils = SimpleNamespace(
+    library=SimpleNamespace(restartPython=lambda: os._exit(0)),
+    widgets=SimpleNamespace(
+        text=lambda name, default: boxes.setdefault(name, ENTERED.get(name, default)), get=lambda name: boxes[name]
+    ),
+)
+"""
+"""A substitute for the utilities of Databricks. A restart ends the process: the test starts the next one.
+
+Each box of the notebook has the text that the user has entered, from a dictionary.
+"""
+ON_DATABRICKS = """
+assert ".connect." in type(spark).__module__
+assert boxes
+assert all(os.path.isdir(entered) for entered in boxes.values()), "the notebook uses each text"
+"""
+
+
+def dbutils(**entered: str) -> str:
+    return DBUTILS.replace("ENTERED", repr(entered))
+
 
 def printed(cell: nbformat.NotebookNode) -> str:
     """Return the text and the result of a cell."""
@@ -69,7 +95,7 @@ classic_and_connect = pytest.mark.parametrize("ran", ["classic", *full("connect"
 def ran(request, tmp_path, monkeypatch):
     """A function that runs a notebook and returns its code cells, and the value of an expression at its end.
 
-    With the parameter "connect", it runs as on Databricks: with the variable of its runtime, on Spark Connect.
+    With the parameter "connect", it runs as on Databricks: with its utilities, on Spark Connect.
     """
     on_connect = getattr(request, "param", "classic") == "connect"
     environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -85,12 +111,13 @@ def ran(request, tmp_path, monkeypatch):
     def ran(name, value="None", kernel="python3"):
         notebook = nbformat.read(ROOT / name, as_version=4)
         code = code_of(notebook)
-        if on_connect:
-            code[1].source = code[1].source.replace('FOLDER = ""', f"FOLDER = {str(tmp_path / 'logs')!r}")
         assert not any(cell.outputs or cell.execution_count for cell in code), "cleared before it is committed"
         if kernel != "python3":
             notebook.cells.remove(code[0])  # it ran in the process before
-        check = "assert '.connect.' in type(spark).__module__\n" if on_connect else ""
+        check = ON_DATABRICKS if on_connect else ""
+        boxes = {"FOLDER": str(tmp_path / "logs"), "CHECKPOINT": str(tmp_path / "checkpoint")}
+        if on_connect:
+            notebook.cells.insert(0, nbformat.v4.new_code_cell(dbutils(**boxes)))
         last = nbformat.v4.new_code_cell(check + RESULT.replace("VALUE", value))
         notebook.cells.append(last)
         client_of(notebook, tmp_path, kernel).execute()
@@ -120,13 +147,6 @@ def test_first_cell_needs_a_path_outside_a_clone(tmp_path, monkeypatch):
 NOT_IN_RUNTIME = re.compile(
     r"(_?spark_cas|key_value_store|confluent_kafka|obstore|xxhash|matplotlib)\b(?!_)|.*\.pth$"
 )
-DBUTILS = """
-import os
-from types import SimpleNamespace
-
-dbutils = SimpleNamespace(library=SimpleNamespace(restartPython=lambda: os._exit(0)))
-"""
-"""A substitute for the utilities of Databricks: a restart ends the process. The test starts the next one."""
 
 
 def wheel_of(folder, name, version, *requirements):
@@ -169,7 +189,7 @@ def runtime_kernel(tmp_path, monkeypatch):
 
 def run_first_cell(kernel):
     """Run the first cell in the clone, until the restart ends its process."""
-    cells = [nbformat.v4.new_code_cell(DBUTILS), code_of(nbformat.read(NOTEBOOKS[0], as_version=4))[0]]
+    cells = [nbformat.v4.new_code_cell(dbutils()), code_of(nbformat.read(NOTEBOOKS[0], as_version=4))[0]]
     with pytest.raises(DeadKernelError):
         client_of(nbformat.v4.new_notebook(cells=cells), ROOT / "notebooks", kernel).execute()
 
@@ -193,11 +213,14 @@ def test_second_cell_runs_in_the_process_after_the_installation(ran, runtime_ker
     assert file.startswith(str(tmp_path / "venv"))
 
 
-def test_first_cells_reject_a_folder_of_the_driver_on_databricks(monkeypatch):
+@pytest.mark.parametrize(("position", "box"), [(1, "FOLDER"), (2, "CHECKPOINT")])
+def test_cell_needs_a_text_in_its_box_on_databricks(monkeypatch, position, box):
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
-    setup = code_of(nbformat.read(NOTEBOOKS[0], as_version=4))[1].source
-    with pytest.raises(ValueError, match="FOLDER"):
-        exec(setup, {})  # noqa: S102
+    names = {"DATABRICKS": True, "FOLDER": "logs"}  # CHECKPOINT is in the third cell of this notebook
+    exec(dbutils(), names)  # noqa: S102
+    with pytest.raises(ValueError, match=box):
+        exec(code_of(nbformat.read(ROOT / "notebooks/streaming.ipynb", as_version=4))[position].source, names)  # noqa: S102
+    assert names["boxes"] == {box: ""}
 
 
 @classic_and_connect

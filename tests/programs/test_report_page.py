@@ -3,6 +3,8 @@
 import re
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
@@ -88,12 +90,28 @@ def test_page_of_a_load_without_samples(report):
     assert page_of(report).endswith("</html>\n")
 
 
+@pytest.fixture
+def pages(load, tmp_path):
+    """The pages that three loads wrote, by job: its name is invalid, the log rejects it, and it is complete."""
+    rows = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"id": range(1000)}), rows)
+    command = ("--input", str(rows), "--key", "string(id)", "--value-json", "--partitions", "4")
+    loads = {
+        HOSTILE: ([], ExitCode.USAGE),
+        "ahead": (["--expected-offsets", '{"0": 5}'], ExitCode.REFUSED),
+        "flights": ([], ExitCode.COMPLETE),
+    }
+    pages = {job: tmp_path / f"{exit_code.name}.html" for job, (_, exit_code) in loads.items()}
+    for job, (options, exit_code) in loads.items():
+        assert load(*command, *options, "--job", job, "--report", str(pages[job]))[0] == exit_code
+    return pages
+
+
 @pytest.mark.browser
+@pytest.mark.spark
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_page_is_readable_without_network(tmp_path, scheme, viewport):
-    file = tmp_path / "load.html"
-    file.write_text(page_of(replace(FAILED, job=HOSTILE)))
+def test_page_is_readable_without_network(pages, scheme, viewport):
     complaints, requests = [], []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable("chromium"), args=["--no-sandbox"])
@@ -102,22 +120,25 @@ def test_page_is_readable_without_network(tmp_path, scheme, viewport):
         page.on("request", lambda request: requests.append(request.url))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda line: complaints.append(line.text))
-        page.goto(file.as_uri())
-        expect(page.locator("h1")).to_have_text(f"Load of job {HOSTILE}")
-        assert page.title() == f"Load of job {HOSTILE}"
-        assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+        for job, file in pages.items():
+            page.goto(file.as_uri())
+            expect(page.locator("h1")).to_have_text(f"Load of job {job}")
+            assert page.title() == f"Load of job {job}"
+            assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+            background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (luminance(background) > 0.5) == (scheme == "light")
+            for color in set(page.evaluate(COLORS)):
+                assert contrast(color, background) >= LEGIBLE, color
+            page.screenshot(path=file.with_suffix(".png"), full_page=True)
         assert page.evaluate("document.querySelector('.scroll').scrollWidth") <= viewport["width"] - 32
-        for each in page.locator("rect.appending").all():
+        bars = page.locator("rect.appending").all()
+        assert bars
+        for each in bars:
             box = each.bounding_box()
             assert box is not None
             assert box["width"] > 0
-        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (luminance(background) > 0.5) == (scheme == "light")
-        for color in set(page.evaluate(COLORS)):
-            assert contrast(color, background) >= LEGIBLE, color
-        page.screenshot(path=tmp_path / "load.png", full_page=True)
         browser.close()
-    assert requests == [file.as_uri()]
+    assert requests == [file.as_uri() for file in pages.values()]
     assert not complaints
 
 
