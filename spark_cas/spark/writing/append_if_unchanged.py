@@ -258,9 +258,9 @@ class _Rounds:
         rows = self._rows.where(claimed).groupBy("partition").agg(sf.min(COLUMN), sf.max(COLUMN), keyless).collect()
         for partition, lowest, highest, is_keyless in rows:
             if lowest < NO_CHECK or is_keyless:
-                what = "an offset and has no key" if is_keyless else f"offset {lowest}"
+                expected = "an offset and has no key" if is_keyless else f"offset {lowest}"
                 raise ExpectedOffsetError(
-                    f"a row of partition {partition} expects {what}. Nothing was appended. Give each row with "
+                    f"a row of partition {partition} expects {expected}. Nothing was appended. Give each row with "
                     f"an expected offset a key, and an offset from 0 on. Null and -1 mean no check.",
                     partition=partition,
                 )
