@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as sf
 
-from spark_cas import open_log, route, verify_log
+from spark_cas import bootstrap, open_log, route, verify_log
 from spark_cas.core.errors import OptionError, SchemaError, TruncatedError
 from spark_cas.programs.verify_log import main
 from spark_cas.spark.reading.verify_log import Difference
@@ -65,7 +65,10 @@ def test_a_log_holds_what_was_written_to_it_and_nothing_else_is_the_same(spark, 
 def test_end_markers_of_route_are_not_compared(spark, options):
     frame = spark.range(20).selectExpr("CAST(id % 3 AS STRING) AS key", "CAST(id AS STRING) AS value")
     write(frame, options)
-    assert verify_log(route(frame, options), options).holds
+    no_option = {**options, "endingOffsets": None}
+    assert verify_log(route(frame, options), no_option).holds
+    assert bootstrap(spark, {**options, "includeHeaders": None}).records.count() == 20
+    assert "options" not in route(frame, {**options, "job": None}).schema["partition"].metadata["spark_cas"]
 
 
 def test_each_copy_counts_and_the_first_differences_are_the_first(spark, options):

@@ -20,6 +20,7 @@ from spark_cas.log.load.planning import placement_on, recorded_partitioner
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import (
     MOST_TOPICS,
+    as_text,
     names_no_topic,
     of_topic,
     parse_route,
@@ -51,7 +52,7 @@ _TIE_BREAKERS = ("offset", "timestamp", "value", "headers")
 
 def route(
     df: "DataFrame",
-    path_or_options: str | Mapping[str, str | float],
+    path_or_options: str | Mapping[str, str | float | None],
     by: Literal["key", "partition"] = "key",
     order_by: "Sequence[str | Column]" = (),
 ) -> "DataFrame":
@@ -97,13 +98,12 @@ def route(
         SparkSetupError: Spark's workers run a Python without spark_cas.
         StorageError: The log cannot be read.
     """
-    values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
+    options = as_text(path_or_options)
     names = {name.lower() for name in df.columns}
     has_columns = all(isinstance(each, str) and each.lower() in names for each in order_by)
-    as_text = {name: str(value) for name, value in values.items()}
-    if names_no_topic(as_text) and "topic" in df.columns:
-        return _routed_to_topics(df, as_text, by, order_by, has_columns=has_columns)
-    return route_rows(df, parse_route(as_text), by, order_by, has_columns=has_columns)
+    if names_no_topic(options) and "topic" in df.columns:
+        return _routed_to_topics(df, options, by, order_by, has_columns=has_columns)
+    return route_rows(df, parse_route(options), by, order_by, has_columns=has_columns)
 
 
 def route_rows(
