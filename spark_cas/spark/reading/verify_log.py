@@ -163,7 +163,7 @@ def _normal(columns: Sequence[str]) -> "list[Column]":
     normal = {
         "key": sf.col("key").cast("binary"),
         "value": sf.col("value").cast("binary"),
-        "headers": sf.coalesce("headers", sf.array().cast(HEADERS)),
+        "headers": sf.coalesce(sf.col("headers").cast(HEADERS), sf.array().cast(HEADERS)),
         "timestamp": sf.unix_millis("timestamp"),
         "partition": sf.col("partition"),
     }
@@ -188,7 +188,10 @@ def _counted(df: "DataFrame", log: "DataFrame", columns: Sequence[str]) -> "Data
 
 def _totals(columns: Sequence[str]) -> "list[Column]":
     expected, actual = sf.col("expected"), sf.col("actual")
-    one = sf.xxhash64(*columns).cast("decimal(20)")
+    # `xxhash64` skips nulls. The flags show which values of a row, and which values of its headers, are null.
+    headers = sf.transform("headers", lambda header: sf.struct(header, header["value"].isNull()))
+    hashed = [headers if name == "headers" else sf.col(name) for name in columns]
+    one = sf.xxhash64(*hashed, *(sf.isnull(name) for name in columns)).cast("decimal(20)")
     sums = {
         "expected": expected,
         "actual": actual,
