@@ -29,7 +29,7 @@ from spark_cas.options.parse import (
 )
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.jvm import java_session, jvm_of
-from spark_cas.spark.schema import HEADERS, EndMarkers, Mark, check_record_types, metadata_of_topics
+from spark_cas.spark.schema import CONDITIONS, HEADERS, EndMarkers, Mark, check_record_types, metadata_of_topics
 from spark_cas.spark.setup import collected, has_run, record_run, warn_of_idle_timeout
 from spark_cas.spark.versions import to_numbered_tasks
 from spark_cas.spark.writing.end_markers import (
@@ -316,9 +316,9 @@ def _layout_mark(spark: "SparkSession", request: WriteRequest, by: str) -> Mark:
         # On Spark Connect only the server may reach the log. There the write checks this.
         with open_log(request.spec) as log:
             require_count(log, request.partitions, partitions)
-    if by != "key":
-        return Mark(partitions, epoch)
-    return Mark(partitions, epoch, partitioner=placement_on(recorded, request.partitioner).partitioner)
+    partitioner = placement_on(recorded, request.partitioner).partitioner if by == "key" else None
+    options = tuple(name for name in CONDITIONS if name in request.names)
+    return Mark(partitions, epoch, partitioner=partitioner, options=options)
 
 
 _LogLayout = tuple[int, int, Partitioner | None]

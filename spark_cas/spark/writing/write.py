@@ -210,6 +210,7 @@ def checked_write(
         names=request.names,
     )
     if mark is not None:
+        mark.require_options(request.names)
         # `route` has already reached the log.
         request = replace(request, spec=request.spec.as_reached())
     if request.idempotence == OFF:
