@@ -379,7 +379,7 @@ def parsed_by_topic(
                 f"topic {topic}: atomic=load, given or a default of the log, is for one topic, and the column topic "
                 f"can name several. Nothing was appended. {_ONE_TOPIC}"
             )
-    return parsed
+    return {topic: replace(each, topics=tuple(parsed)) for topic, each in parsed.items()}
 
 
 @contextmanager

@@ -156,6 +156,7 @@ class CheckedWrite:
             whole=request.whole,
             input_digest=mark.input if mark else "",
             placement=self.placement,
+            topics=request.topics,
             record=record,
         )
         if plan.layout_epoch != self.layout.epoch:
