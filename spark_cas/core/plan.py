@@ -157,6 +157,8 @@ class Plan:
     partitioner: str = ""
     """The partitioner that assigned the rows to partitions (`spark_cas.core.partitioner`). Empty if it was not
     recorded, or if the caller assigned the rows."""
+    topics: tuple[str, ...] = ()
+    """All topics of a load without the option topic, sorted; empty for any other write."""
     rejoined: bool = field(default=False, compare=False)
     """Whether an earlier run may have appended under this plan; False for the run that recorded it."""
     group: str = field(default="", compare=False)

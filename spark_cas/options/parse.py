@@ -16,6 +16,8 @@ from spark_cas.core.errors import ConditionalLogError, Fields, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.partitioner import Partitioner, known_partitioner
+from spark_cas.core.plan import BY_PARTITION
+from spark_cas.log.open import AnySpec
 from spark_cas.options.option_values import OptionValues, is_for
 from spark_cas.options.read_range import (
     EARLIEST,
@@ -50,6 +52,12 @@ LIMITS_OF_READS = (
     "endingOffsetsByTimestamp",
 )
 """The options that name the first or last record of a read."""
+
+
+def as_text(path_or_options: str | Mapping[str, str | float | None]) -> dict[str, str]:
+    """Return a path or a dict of options as text. Like Spark's ``options``, it leaves out each value None."""
+    values = {"path": path_or_options} if isinstance(path_or_options, str) else path_or_options
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def check_read(options: Mapping[str, str]) -> tuple[str, bool]:
@@ -163,12 +171,22 @@ def _reading(values: OptionValues) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, value) for key, value in values.explicit.items() if is_for(key, Scope.READ)))
 
 
-def _lock_wait_timeout_ms(values: OptionValues) -> int:
-    """Return the lock timeout, by default 0 with explicit expected offsets, which any other load invalidates."""
+def _lock_wait_timeout_ms(values: OptionValues, spec: AnySpec, expected: ExpectedOffsets) -> int:
+    """Return the lock timeout, by default 0 with explicit expected offsets, which any other load invalidates.
+
+    Raises OptionError if the option is set, and the load has no lock.
+    """
+    is_locked = expected.mode != "none" and values.need("compare", str) == BY_PARTITION
+    is_locked = is_locked or (values.need("atomic", str) == ATOMIC_LOAD and not spec.has_brokers)
+    if "lockwaittimeout" in values.explicit and not is_locked:
+        raise OptionError(
+            "option lockWaitTimeout is for loads that check the offsets of partitions, and this load has no lock. "
+            "Remove it."
+        )
     timeout_ms = values.get("lockWaitTimeout", int, explicit=False)
     if timeout_ms is not None:
         return timeout_ms
-    return 0 if values.need("expectedOffsets", ExpectedOffsets).mode == "offsets" else LOCK_WAIT_TIMEOUT_MS
+    return 0 if expected.mode == "offsets" else LOCK_WAIT_TIMEOUT_MS
 
 
 _OF_QUERIES = frozenset({"checkpointlocation", "queryname"})
@@ -193,11 +211,12 @@ def _checked_write(values: OptionValues, *, stream: bool) -> WriteRequest:
 
 
 def _write_request(values: OptionValues, *, stream: bool) -> WriteRequest:
-    job = values.get("job", str)
+    job, spec = values.get("job", str), values.need_selection().only()
+    expected = _expected_offsets(values, stream=stream)
     return WriteRequest(
-        spec=values.need_selection().only(),
+        spec=spec,
         job=None if job is None else check_name(job, "option job"),
-        expected_offsets=_expected_offsets(values, stream=stream),
+        expected_offsets=expected,
         checked=values.need("checkExpectedOffsets", bool),
         compare=values.need("compare", str),
         atomic=values.need("atomic", str) == ATOMIC_PARTITION,
@@ -213,7 +232,7 @@ def _write_request(values: OptionValues, *, stream: bool) -> WriteRequest:
         ),
         routed=values.need("routed", bool),
         fenced_retry_wait_ms=values.need("fencedRetryWaitMs", int),
-        lock_wait_timeout_ms=_lock_wait_timeout_ms(values),
+        lock_wait_timeout_ms=_lock_wait_timeout_ms(values, spec, expected),
         batch_id=values.get("batchId", int),
         order_by=values.get("orderBy", tuple, explicit=False) or (),
         round_of=values.get("roundOf", str) or "",
@@ -360,7 +379,7 @@ def parsed_by_topic(
                 f"topic {topic}: atomic=load, given or a default of the log, is for one topic, and the column topic "
                 f"can name several. Nothing was appended. {_ONE_TOPIC}"
             )
-    return parsed
+    return {topic: replace(each, topics=tuple(parsed)) for topic, each in parsed.items()}
 
 
 @contextmanager

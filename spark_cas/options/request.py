@@ -160,6 +160,8 @@ class WriteRequest:
     """The names of the explicit options, for an error."""
     lineage: bool = True
     """Whether the write sends events of OpenLineage, if that is configured."""
+    topics: tuple[str, ...] = ()
+    """All topics of a write without the option topic, sorted; empty for any other write."""
     reading: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The options to read the same log, for `route`. Other requests have none, because they may contain secrets."""
 

@@ -113,6 +113,9 @@ EndMarkers = Literal["none", "partition", "load"]
 - ``load``: All rows are in one task. A marker after n rows and markers has the partition id ``-1 - n``.
 """
 
+CONDITIONS = ("job", "batchId", "expectedOffsets", "compare", "atomic")
+"""The options that a write needs if `route` had them. Without them, the write would do less than requested."""
+
 MARK = "spark_cas"
 """The key of the routing mark in the metadata of the column ``partition``."""
 
@@ -133,6 +136,8 @@ class Mark:
     """Digest of the bulk load's input list (`spark_cas.core.input_list`); empty for any other frame."""
     partitioner: Partitioner | None = None
     """The partitioner that assigned the rows; None if the caller of `route` assigned them."""
+    options: tuple[str, ...] = ()
+    """The names of the options of `route` that are `CONDITIONS`."""
 
     def metadata(self) -> dict[str, Any]:
         """Return the mark as column metadata."""
@@ -142,6 +147,7 @@ class Mark:
         known |= {"earlier": json.dumps([asdict(each) for each in self.earlier])} if self.earlier else {}
         known |= {"input": self.input} if self.input else {}
         known |= {"partitioner": self.partitioner} if self.partitioner else {}
+        known |= {"options": list(self.options)} if self.options else {}
         return {MARK: {"partitions": self.partitions, **known}}
 
     def require_whole(self) -> None:
@@ -154,6 +160,15 @@ class Mark:
                 f"the frame was routed for job {self.earlier[0].job!r}, without the rows that this job had appended, "
                 f"and is now written otherwise. Nothing was appended. Call spark_cas.route with the options of this "
                 f"write."
+            )
+
+    def require_options(self, names: Collection[str]) -> None:
+        """Raise OptionError if the names of the options of the write lack one of `options`."""
+        absent = [each for each in self.options if each not in names]
+        if absent:
+            raise OptionError(
+                f"spark_cas.route had the option {absent[0]}, which the write lacks. Nothing was appended. Use the "
+                f"same options in both."
             )
 
     def require_new(self, partitions: int) -> None:
@@ -242,6 +257,7 @@ def _mark_from(result: object) -> Mark | None:
         earlier=earlier,
         partitioner=partitioner,
         input=str(result.get("input", "")),
+        options=tuple(result.get("options", ())),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as sf
 
-from spark_cas import open_log, route, verify_log
+from spark_cas import bootstrap, open_log, route, verify_log
 from spark_cas.core.errors import OptionError, SchemaError, TruncatedError
 from spark_cas.programs.verify_log import main
 from spark_cas.spark.reading.verify_log import Difference
@@ -65,7 +65,10 @@ def test_a_log_holds_what_was_written_to_it_and_nothing_else_is_the_same(spark, 
 def test_end_markers_of_route_are_not_compared(spark, options):
     frame = spark.range(20).selectExpr("CAST(id % 3 AS STRING) AS key", "CAST(id AS STRING) AS value")
     write(frame, options)
-    assert verify_log(route(frame, options), options).holds
+    no_option = {**options, "endingOffsets": None}
+    assert verify_log(route(frame, options), no_option).holds
+    assert bootstrap(spark, {**options, "includeHeaders": None}).records.count() == 20
+    assert "options" not in route(frame, {**options, "job": None}).schema["partition"].metadata["spark_cas"]
 
 
 def test_each_copy_counts_and_the_first_differences_are_the_first(spark, options):
@@ -87,6 +90,8 @@ def test_each_copy_counts_and_the_first_differences_are_the_first(spark, options
     once = verify_log(df.dropDuplicates(["key"]), options)
     assert (once.missing, once.unexpected, once.expected_digest != same.expected_digest) == (0, 1, True)
     assert found_in(df.withColumn("headers", sf.array(headers[0], headers[0])), options) == (5, 5, None)
+    collated = "array<struct<key: string collate UTF8_LCASE, value: binary>>"
+    assert found_in(df.withColumn("headers", headers.cast(collated)), options) == (0, 0, None)
 
     others = spark.createDataFrame([(key, "v") for key in "zyxw"], "key STRING, value STRING")
     found = verify_log(others, options, first=2)
@@ -96,6 +101,17 @@ def test_each_copy_counts_and_the_first_differences_are_the_first(spark, options
         lies = [(p, offset, row["key"]) for p in range(2) for offset, row in records_in(log, p)]
     listed = [(each.partition, each.offset, each.key) for each in found.differences if each.kind == "unexpected"]
     assert listed == list({key: (p, offset, key) for p, offset, key in reversed(lies)}.values())[::-1][:2]
+
+
+def test_digest_shows_which_value_is_null(spark, options):
+    df = spark.createDataFrame([(b"a", None)], "key BINARY, value BINARY")
+    write(df.withColumn("headers", sf.expr("array(struct('h' AS key, binary('i') AS value))")), options)
+    exchanged = df.select(sf.col("value").alias("key"), sf.col("key").alias("value"))
+    found = verify_log(exchanged, options)
+    assert (found.missing, found.unexpected, found.expected_digest != found.actual_digest) == (1, 1, True)
+    names = sf.expr("array(struct('h' AS key, binary(NULL) AS value), struct('i' AS key, binary(NULL) AS value))")
+    found = verify_log(df.withColumn("headers", names), options)
+    assert (found.missing, found.unexpected, found.expected_digest != found.actual_digest) == (1, 1, True)
 
 
 def test_order_is_that_of_each_key(spark, options):

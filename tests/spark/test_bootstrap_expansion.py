@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from spark_cas import RECORDS, append_once, bootstrap, open_log, raise_for_outcome
+from spark_cas import RECORDS, append_once, bootstrap, open_log, raise_for_outcome, route
 from spark_cas.core.partitioner import partition_of
 from spark_cas.log.expanding import expand_log
 from spark_cas.programs.saved_state import save_state
@@ -56,3 +56,23 @@ def test_state_has_the_newest_values_through_expansions(spark, address, tmp_path
     saved = save_state(spark, {"path": address}, "parquet", f"{place}-1", since=f"{place}-0")
     assert (first.rows, saved.rows) == (len(KEYS), len(expected))
     assert values_of(spark.read.parquet(f"{place}-1/{saved.name}")) == expected
+
+
+def test_copy_keeps_the_order_of_each_key_through_expansions(spark, path, tmp_path):
+    with open_log(path) as log:
+        log.create(2)
+        for number, partitions in enumerate((2, 2, 2, 4, 4, 8)):
+            if partitions > log.layout().partitions:
+                expand_log(log, partitions)
+            write(log, dict.fromkeys(KEYS if number % 2 else KEYS[::2], b"%d" % number))
+    copy = {"path": str(tmp_path / "copy"), "job": "copy", "partitions": "3"}
+    records = spark.read.format("conditional-log").load(path)
+    routed = route(records, copy)
+    assert routed.columns == records.columns
+    routed.write.format("conditional-log").mode("append").options(**copy).save()
+    values: dict[bytes, list[bytes]] = {}
+    for row in spark.read.format("conditional-log").load(copy["path"]).orderBy("partition", "offset").collect():
+        values.setdefault(bytes(row.key), []).append(bytes(row.value))
+    assert values == {
+        key: [b"0", b"1", b"2", b"3", b"4", b"5"][number % 2 :: 1 + number % 2] for number, key in enumerate(KEYS)
+    }

@@ -55,7 +55,7 @@ def frame(*, without=(), mark=MARK, **changed):
 )
 def test_accepted_columns_of_a_write(changed):
     assert check_write_schema(frame(**changed), routed=False) == MARK
-    in_order = replace(MARK, sorted=True)
+    in_order = replace(MARK, sorted=True, options=("job", "compare"))
     assert check_write_schema(frame(mark=in_order, **changed), routed=False) == in_order
 
 

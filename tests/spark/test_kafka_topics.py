@@ -156,6 +156,12 @@ def test_changed_rows_of_one_topic_are_rejected_by_name(spark, topics):
     message = refused(InputChangedError, lambda: save(route(df.where("value != '17'"), options), options))
     assert message.startswith(f"topic {topics.name['b']}: partition")
     assert message.endswith(f"Complete topics: {topics.name['a']} (30 rows).")
+    topics.create({"c": 2})
+    moved = df.replace(topics.name["a"], topics.name["c"], "topic")
+    for rows in (moved, df.where(sf.col("topic") == topics.name["b"])):
+        message = refused(InputChangedError, lambda rows=rows: save(route(rows, options), options))
+        assert message.startswith(f"topic {topics.name['a']} has 30 rows of job 'load-1', but the input now has none")
+    assert topics.all_values("c") == []
     assert {topic: topics.values(topic) for topic in "ab"} == expected_values()
 
 

@@ -14,6 +14,7 @@ from spark_cas.log.kafka.settings.client_settings import log_ignored
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.option_values import AWS, AZURE, GOOGLE, OptionValues
 from spark_cas.options.parse import (
+    as_text,
     check_read,
     parse_read,
     parse_read_stream,
@@ -113,6 +114,19 @@ def test_conditions_of_loads_do_not_apply_to_streams(tmp_path, parse):
     for name, value in {"compare": "key", "lockWaitTimeout": "5s", "roundOf": "j", "report": "result.json"}.items():
         assert f"{name} is for loads" in refused(parse, {**PATH, name: value})
     assert parse(conf(tmp_path, "[defaults]\natomic = true\ncompare = 'key'")) is not None
+
+
+def test_lock_wait_timeout_needs_a_lock():
+    wait = {**PATH, "lockWaitTimeout": "5s"}
+    for none in ({"compare": "key"}, {"expectedOffsets": "none"}, {"checkExpectedOffsets": "false"}):
+        for parse in (parse_write, parse_route):
+            assert "this load has no lock" in refused(parse, {**wait, **none})
+    assert parse_write(wait).lock_wait_timeout_ms == 5_000
+    assert parse_write({**wait, "expectedOffsets": "none", "atomic": "load"}).lock_wait_timeout_ms == 5_000
+
+
+def test_value_none_is_no_option():
+    assert as_text({"path": "/data", "job": None, "partitions": 4}) == {"path": "/data", "partitions": "4"}
 
 
 def test_batch_needs_the_name_of_its_stream():

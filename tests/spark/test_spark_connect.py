@@ -48,15 +48,15 @@ def test_route_write_read_and_refusal_on_connect(connect, path):
     )
     options = {"path": path, "partitions": 2, "job": "load-1"}
     routed = route(df, options)
-    assert routed.schema["partition"].metadata == {
-        "spark_cas": {"partitions": 2, "end_markers": "partition", "sorted": 1, "partitioner": "murmur2"}
-    }
+    mark = {"partitions": 2, "end_markers": "partition", "sorted": 1, "partitioner": "murmur2", "options": ["job"]}
+    assert routed.schema["partition"].metadata == {"spark_cas": mark}
     routed.write.format("conditional-log").mode("append").options(**options).save()
     assert connect.read.format("conditional-log").load(path).count() == 40
     found = bootstrap(connect, path)
     assert (found.records.count(), found.state.count(), found.offsets.count()) == (40, 7, 2)
+    other = {**options, "job": "load-2", "expectedOffsets": '{"0": 1, "1": 1}'}
     with pytest.raises(Exception, match="CONFLICT") as caught:
-        routed.write.format("conditional-log").mode("append").option("expectedOffsets", '{"0": 1, "1": 1}').save(path)
+        routed.write.format("conditional-log").mode("append").options(**other).save()
     assert isinstance(error_from_text(str(caught.value)), ConflictError)
     with pytest.raises(LogNotFoundError):
         route(df, path + "-missing")

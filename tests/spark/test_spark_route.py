@@ -104,6 +104,15 @@ def test_of_rows_with_one_key_those_of_a_read_keep_their_order(spark, log_path):
     assert values == sorted(values, reverse=True)
 
 
+def test_headers_with_a_collation_are_sorted_by_bytes(spark, log_path):
+    names = "array(struct(cast(IF(id % 2 = 0, 'h', 'H') AS string COLLATE UTF8_LCASE) AS key, binary('1') AS value))"
+    same = spark.range(60).select(
+        sf.lit("k").alias("key"), sf.lit("v").alias("value"), sf.expr(names).alias("headers")
+    )
+    rows = without_markers(route(same, log_path)).select(sf.expr("headers[0].key").alias("name")).collect()
+    assert [row.name for row in rows] == ["H"] * 30 + ["h"] * 30
+
+
 EXPECTED = "CASE int(string(value)) % 3 WHEN 0 THEN 90L - int(string(value)) WHEN 1 THEN -1L END"
 
 

@@ -81,6 +81,17 @@ def error_of(kind, write):
     return error
 
 
+def test_write_without_an_option_of_route_is_rejected(flights, path):
+    conditions = {"job": "load-1", "expectedOffsets": "none", "compare": "partition", "atomic": "partition"}
+    routed = route(flights, {"path": path, "partitions": 2, **conditions})
+    for name in conditions:
+        others = {key: value for key, value in conditions.items() if key != name}
+        error = error_of(OptionError, lambda others=others: save(routed, path, partitions=2, **others))
+        assert f"route had the option {name}, which the write lacks" in error.message
+    save(routed, path, partitions=2, **conditions)
+    assert len(rows_of(path)) == 100
+
+
 def refused(kind, write):
     return error_of(kind, write).message
 

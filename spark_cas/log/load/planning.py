@@ -67,6 +67,7 @@ def pin_plan(
     whole: bool = False,
     input_digest: str = "",
     placement: Placement | None = None,
+    topics: tuple[str, ...] = (),
     record: bool = True,
     first: Plan | None = None,
 ) -> Plan:
@@ -90,6 +91,7 @@ def pin_plan(
         placement: The partitioner of the rows; None if the caller assigned them. The plan records it, because a
             re-run with another one would append some rows twice. If the log has no recorded partitioner and the write
             names one, the first plan records that with the log.
+        topics: All topics of a load without the option topic; empty for any other write. The plan records them.
         record: Whether to record a new plan. Otherwise, the function only checks.
         first: The first plan of the job, if the caller has read it. It never changes.
 
@@ -128,6 +130,7 @@ def pin_plan(
             whole=whole,
             input=input_digest,
             partitioner="" if placement is None else placement.partitioner,
+            topics=topics,
         )
         refuse_by_key(own)
         require_partitioner(settled.partitioner, placement)

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from spark_cas.core.errors import OptionError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log import clock
-from spark_cas.options.parse import parse_read
+from spark_cas.options.parse import as_text, parse_read
 from spark_cas.options.table import VIEW_NEWEST
 from spark_cas.spark.schema import OFFSETS, RECORDS, read_schema
 from spark_cas.spark.setup import collected
@@ -46,7 +46,7 @@ class Bootstrap:
     """The bound as the option ``expectedOffsets``. A write with it fails if records were appended after the bound."""
 
 
-def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | float]) -> Bootstrap:
+def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | float | None]) -> Bootstrap:
     """Pin the end offset of each partition, and return the records, the state and the offsets below these ends.
 
     This call reads only the end offsets, after all transactions below them have ended. Spark reads the records and
@@ -184,7 +184,7 @@ class PinnedBounds:
 class PinnedLog:
     """A log at one moment, with the session and the options to read it."""
 
-    def __init__(self, spark: "SparkSession", path_or_options: str | Mapping[str, str | float]) -> None:
+    def __init__(self, spark: "SparkSession", path_or_options: str | Mapping[str, str | float | None]) -> None:
         """Pin the present end offsets.
 
         The session reads them, because on Spark Connect only the server may be able to reach the log.
@@ -192,8 +192,7 @@ class PinnedLog:
         Raises OptionError and the errors of reading the log, such as StorageError if a transaction stays open for
         ``openTransactionWaitMs``.
         """
-        values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
-        self._options = {name: str(value) for name, value in values.items()}
+        self._options = as_text(path_or_options)
         _refuse_parts(self._options)
         request = parse_read(self._options)
         self.spec = request.selection.only()

@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.window import Window
 
 from spark_cas.core.errors import SchemaError
-from spark_cas.options.parse import parse_read
+from spark_cas.options.parse import as_text, parse_read
 from spark_cas.options.read_range import LATEST
 from spark_cas.options.request import ReadRequest
 from spark_cas.spark.reading.bootstrap import pin, without_topic
@@ -73,7 +73,7 @@ class Verification:
 @own_errors()
 def verify_log(
     df: "DataFrame",
-    path_or_options: str | Mapping[str, str | float],
+    path_or_options: str | Mapping[str, str | float | None],
     *,
     order_by: "Sequence[str | Column]" = (),
     first: int = 10,
@@ -102,8 +102,7 @@ def verify_log(
     """
     df = without_end_markers(df)
     columns = _compared(df)
-    values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
-    options = {name: str(value) for name, value in values.items()}
+    options = as_text(path_or_options)
     request = parse_read(options)
     request.selection.only()
     reader = df.sparkSession.read.format("conditional-log").option("includeHeaders", str("headers" in columns))
@@ -164,7 +163,7 @@ def _normal(columns: Sequence[str]) -> "list[Column]":
     normal = {
         "key": sf.col("key").cast("binary"),
         "value": sf.col("value").cast("binary"),
-        "headers": sf.coalesce("headers", sf.array().cast(HEADERS)),
+        "headers": sf.coalesce(sf.col("headers").cast(HEADERS), sf.array().cast(HEADERS)),
         "timestamp": sf.unix_millis("timestamp"),
         "partition": sf.col("partition"),
     }
@@ -189,7 +188,10 @@ def _counted(df: "DataFrame", log: "DataFrame", columns: Sequence[str]) -> "Data
 
 def _totals(columns: Sequence[str]) -> "list[Column]":
     expected, actual = sf.col("expected"), sf.col("actual")
-    one = sf.xxhash64(*columns).cast("decimal(20)")
+    # `xxhash64` skips nulls. The flags show which values of a row, and which values of its headers, are null.
+    headers = sf.transform("headers", lambda header: sf.struct(header, header["value"].isNull()))
+    hashed = [headers if name == "headers" else sf.col(name) for name in columns]
+    one = sf.xxhash64(*hashed, *(sf.isnull(name) for name in columns)).cast("decimal(20)")
     sums = {
         "expected": expected,
         "actual": actual,

@@ -20,6 +20,7 @@ from spark_cas.log.load.planning import placement_on, recorded_partitioner
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import (
     MOST_TOPICS,
+    as_text,
     names_no_topic,
     of_topic,
     parse_route,
@@ -28,7 +29,7 @@ from spark_cas.options.parse import (
 )
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.jvm import java_session, jvm_of
-from spark_cas.spark.schema import EndMarkers, Mark, check_record_types, metadata_of_topics
+from spark_cas.spark.schema import CONDITIONS, HEADERS, EndMarkers, Mark, check_record_types, metadata_of_topics
 from spark_cas.spark.setup import collected, has_run, record_run, warn_of_idle_timeout
 from spark_cas.spark.versions import to_numbered_tasks
 from spark_cas.spark.writing.end_markers import (
@@ -45,13 +46,17 @@ from spark_cas.spark.writing.verify import without
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Of rows with the same key, those read from a log keep its order, and others are ordered by time.
-_TIE_BREAKERS = ("offset", "timestamp", "value", "headers")
+_SOURCE = "_spark_cas_source"
+"""The column that keeps the column ``partition`` of a read until the sort."""
+# Of rows with the same key, those read from a log keep its order, and others are ordered by time. After expansions
+# that multiply the partition count, the later of two partitions of a key has the higher number. After others, the
+# order of its rows is not known.
+_TIE_BREAKERS = (_SOURCE, "offset", "timestamp", "value", "headers")
 
 
 def route(
     df: "DataFrame",
-    path_or_options: str | Mapping[str, str | float],
+    path_or_options: str | Mapping[str, str | float | None],
     by: Literal["key", "partition"] = "key",
     order_by: "Sequence[str | Column]" = (),
 ) -> "DataFrame":
@@ -64,6 +69,8 @@ def route(
     Rows are sorted by ``order_by``, then by the column ``expected_offset`` if there is one, rows without a condition
     last. The option ``compare=key`` leaves this column out. Then rows are sorted by key and by all other columns, so
     that each attempt of a task has the same order. A stream is not sorted: use the option ``orderBy`` of its write.
+    The rows of a key that were read from a log keep its order, but not if an expansion of that log did not multiply
+    its partition count, as from 4 to 6.
 
     The rows of each partition of a batch end with an end marker: a row with a negative ``partition`` and no key. The
     write does not append it. If Spark ends a task before its last row, this row is missing, and the write does not
@@ -97,13 +104,12 @@ def route(
         SparkSetupError: Spark's workers run a Python without spark_cas.
         StorageError: The log cannot be read.
     """
-    values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
+    options = as_text(path_or_options)
     names = {name.lower() for name in df.columns}
     has_columns = all(isinstance(each, str) and each.lower() in names for each in order_by)
-    as_text = {name: str(value) for name, value in values.items()}
-    if names_no_topic(as_text) and "topic" in df.columns:
-        return _routed_to_topics(df, as_text, by, order_by, has_columns=has_columns)
-    return route_rows(df, parse_route(as_text), by, order_by, has_columns=has_columns)
+    if names_no_topic(options) and "topic" in df.columns:
+        return _routed_to_topics(df, options, by, order_by, has_columns=has_columns)
+    return route_rows(df, parse_route(options), by, order_by, has_columns=has_columns)
 
 
 def route_rows(
@@ -139,7 +145,7 @@ def route_rows(
         markers: EndMarkers = ("load" if request.in_one_task else "partition") if has_columns else "none"
         earlier_rows = () if COLUMN in df.columns else _earlier_rows(request, mark)
         mark = replace(mark, end_markers=markers, sorted=True, earlier=earlier_rows)
-    remaining = without_end_markers(df)
+    remaining = _with_source(without_end_markers(df), by)
     try:
         for earlier in mark.earlier:
             placed = _placed(remaining, earlier.partitions, by, mark.partitioner)
@@ -154,7 +160,7 @@ def route_rows(
         if df.isStreaming:
             return rows
         order = _total_order(placed, order_by, by_key=request.compare == BY_KEY, markers_last=has_markers)
-        rows = rows.sortWithinPartitions(*order)
+        rows = rows.sortWithinPartitions(*order).drop(_SOURCE)
         return _marked(with_positions(rows), mark) if mark.end_markers == "load" else rows
     except AnalysisException as error:
         if not mark.earlier:
@@ -182,7 +188,7 @@ def _routed_to_topics(
             "without option topic, route(order_by=...) takes only names of columns of the DataFrame. Nothing was "
             "appended. Add a column for the expression first, and name it."
         )
-    rows = without_end_markers(df)
+    rows = _with_source(without_end_markers(df), by)
     requests = parsed_by_topic(settings, _topics_in(rows), parse_route)
     if len({each.compare for each in requests.values()}) > 1:
         raise OptionError("option compare differs between the topics by the defaults of the logs. Set it for all.")
@@ -191,7 +197,7 @@ def _routed_to_topics(
     marks = {topic: _mark_of_topic(rows.sparkSession, topic, each, by) for topic, each in requests.items()}
     if not marks:
         empty = rows.withColumn("partition", sf.lit(None).cast(IntegerType()))
-        return empty.withMetadata("partition", metadata_of_topics(marks))
+        return empty.drop(_SOURCE).withMetadata("partition", metadata_of_topics(marks))
     placed = rows.withColumn("partition", _partition_in_topic(rows, marks, by))
     counts = {topic: mark.partitions for topic, mark in marks.items()}
     placed = with_end_markers_of_topics(placed, counts).withMetadata("partition", metadata_of_topics(marks))
@@ -201,7 +207,7 @@ def _routed_to_topics(
     task = _of_topic(ends) - _of_topic(counts) + sf.pmod(partition, _of_topic(counts))
     by_key = any(each.compare == BY_KEY for each in requests.values())
     order = _total_order(placed, order_by, by_key=by_key, markers_last=True)
-    return to_numbered_tasks(placed, sum(counts.values()), task).sortWithinPartitions(*order)
+    return to_numbered_tasks(placed, sum(counts.values()), task).sortWithinPartitions(*order).drop(_SOURCE)
 
 
 def _topics_in(df: "DataFrame") -> list[str]:
@@ -251,6 +257,12 @@ def _partition_in_topic(df: "DataFrame", marks: Mapping[str, Mark], by: str) -> 
         for (partitions, partitioner), names in topics.items()
     ]
     return sf.coalesce(*columns)
+
+
+def _with_source(df: "DataFrame", by: str) -> "DataFrame":
+    """Return the rows with the column `_SOURCE` if they are a batch of a log, and ``by`` replaces its partitions."""
+    is_read = by == "key" and not df.isStreaming and {"partition", "offset"} <= set(df.columns)
+    return df.withColumn(_SOURCE, sf.col("partition")) if is_read else df
 
 
 def _marked(df: "DataFrame", mark: Mark) -> "DataFrame":
@@ -304,9 +316,9 @@ def _layout_mark(spark: "SparkSession", request: WriteRequest, by: str) -> Mark:
         # On Spark Connect only the server may reach the log. There the write checks this.
         with open_log(request.spec) as log:
             require_count(log, request.partitions, partitions)
-    if by != "key":
-        return Mark(partitions, epoch)
-    return Mark(partitions, epoch, partitioner=placement_on(recorded, request.partitioner).partitioner)
+    partitioner = placement_on(recorded, request.partitioner).partitioner if by == "key" else None
+    options = tuple(name for name in CONDITIONS if name in request.names)
+    return Mark(partitions, epoch, partitioner=partitioner, options=options)
 
 
 _LogLayout = tuple[int, int, Partitioner | None]
@@ -399,6 +411,6 @@ def _total_order(
 
 def _by_bytes(df: "DataFrame", name: str) -> "Column":
     """Return a column that sorts by bytes. With a collation, different strings may compare as equal."""
-    kind = df.schema[name].dataType
-    collated = isinstance(kind, StringType) and kind != StringType()
-    return sf.col(name).cast("binary") if collated else sf.col(name)
+    if " collate " not in df.schema[name].dataType.simpleString():
+        return sf.col(name)
+    return sf.col(name).cast(HEADERS if name == "headers" else BinaryType())

@@ -190,6 +190,7 @@ def _task(request: WriteRequest, schema: StructType, run: str | None) -> BatchTa
     started_ms = clock.now_ms()
     mark = check_write_schema(schema, routed=request.routed, on_brokers=request.spec.has_brokers, names=request.names)
     if mark is not None:
+        mark.require_options(request.names)
         # `route` has already reached the log.
         request = replace(request, spec=request.spec.as_reached())
         mark.require_whole()

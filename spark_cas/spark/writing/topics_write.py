@@ -4,6 +4,7 @@ Each topic has a writer of its own, with its own plan, conditions and progress.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -12,7 +13,15 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_cas.core.errors import ConditionalLogError, NotRoutedError, StorageError
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    InputChangedError,
+    LogNotFoundError,
+    NotRoutedError,
+    StorageError,
+)
+from spark_cas.core.plan import Plan
+from spark_cas.log.load.planning import job_progress
 from spark_cas.options.parse import error_of_topics, of_topic, parse_write, parsed_by_topic
 from spark_cas.options.request import WriteRequest
 from spark_cas.spark.accelerators.quick_ack import acknowledged
@@ -65,6 +74,7 @@ def _plan_load(
     If one topic is rejected, no topic has a new plan, so a corrected run of the job starts afresh.
     """
     checked: dict[str, CheckedWrite | BlindWriter] = {}
+    plans: list[Plan] = []
     writers: dict[str, ConditionalLogWriter | BlindWriter] = {}
     try:
         for topic, each in requests.items():
@@ -75,7 +85,9 @@ def _plan_load(
             ):
                 checked[topic] = write
                 if isinstance(write, CheckedWrite):
-                    write.plan(log, record=False)
+                    plans.append(write.plan(log, record=False))
+        for plan in plans:
+            _require_no_rows_in_others(plan, requests)
         for topic, write in checked.items():
             if isinstance(write, BlindWriter):
                 writers[topic] = write
@@ -89,6 +101,21 @@ def _plan_load(
         raise
     warn_of_missing_job(*requests.values())
     return writers
+
+
+def _require_no_rows_in_others(plan: Plan, requests: Mapping[str, WriteRequest]) -> None:
+    """Raise InputChangedError if the job has appended rows to a topic for which this run has none."""
+    spec = next(iter(requests.values())).spec
+    for topic in sorted(set(plan.topics) - requests.keys()):
+        with open_here(spec.of_topic(topic)) as log, suppress(LogNotFoundError):
+            rows = sum(each.rows for each in job_progress(log, plan.job, proven=True))
+            if rows:
+                raise InputChangedError(
+                    f"topic {topic} has {rows} rows of job {plan.job!r}, but the input now has none for it. Nothing "
+                    f"was appended now. Run the job with the rows that it began with, or load other rows under "
+                    f"another job name.",
+                    job=plan.job,
+                )
 
 
 def _plan_batch(requests: Mapping[str, WriteRequest], schemas: Mapping[str, StructType]) -> dict[str, BatchWriter]:

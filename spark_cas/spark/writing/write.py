@@ -156,6 +156,7 @@ class CheckedWrite:
             whole=request.whole,
             input_digest=mark.input if mark else "",
             placement=self.placement,
+            topics=request.topics,
             record=record,
         )
         if plan.layout_epoch != self.layout.epoch:
@@ -210,6 +211,7 @@ def checked_write(
         names=request.names,
     )
     if mark is not None:
+        mark.require_options(request.names)
         # `route` has already reached the log.
         request = replace(request, spec=request.spec.as_reached())
     if request.idempotence == OFF:

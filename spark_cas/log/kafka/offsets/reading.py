@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -151,7 +151,7 @@ def first_offset_since(readers: Readers, at: TopicPartition, offsets: OffsetRang
     """
 
     def take(messages: list[Message]) -> int | None:
-        records = pa.RecordBatch.from_arrays([_times(messages)], ["timestamp"])
+        records = pa.RecordBatch.from_arrays([_stamps(messages)["timestamp"]], ["timestamp"])
         position = first_since(records, timestamp_ms)
         return None if position is None else offset_of(messages[position])
 
@@ -322,21 +322,22 @@ def _records(messages: list[Message], columns: tuple[str, ...]) -> tuple[np.ndar
     offsets = _offsets(messages)
     if not columns:
         return offsets, pa.RecordBatch.from_struct_array(pa.array([{}] * len(messages), pa.struct([])))
-    return offsets, pa.RecordBatch.from_arrays([_COLUMNS[name](messages) for name in columns], names=columns)
+    stamps = {} if _STAMPS.isdisjoint(columns) else _stamps(messages)
+    arrays = [stamps[name] if name in stamps else _COLUMNS[name](messages) for name in columns]
+    return offsets, pa.RecordBatch.from_arrays(arrays, names=columns)
 
 
-def _times(messages: list[Message]) -> pa.Array:
-    """Return the timestamps, null for a message without one of any kind."""
+_STAMPS = frozenset({"timestamp", TIMESTAMP_TYPE})
+
+
+def _stamps(messages: list[Message]) -> dict[str, pa.Array]:
+    """Return the columns `_STAMPS`: the timestamps, null for a message without one, and their types."""
     pairs = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
     kinds, times = pairs[0::2], pairs[1::2]
-    return pa.array(times, mask=kinds == TIMESTAMP_NOT_AVAILABLE).cast(RECORDS.field("timestamp").type)
-
-
-def _time_types(messages: list[Message]) -> pa.Array:
-    """Return the timestamp types: if the first and the last agree, theirs for all. Topics seldom change the type."""
-    first, last = (messages[each].timestamp()[0] for each in (0, -1))
-    kinds = repeat(first, len(messages)) if first == last else (each.timestamp()[0] for each in messages)
-    return pa.array(np.fromiter(kinds, np.int32, len(messages)) - TIMESTAMP_CREATE_TIME)
+    return {
+        "timestamp": pa.array(times, mask=kinds == TIMESTAMP_NOT_AVAILABLE).cast(RECORDS.field("timestamp").type),
+        TIMESTAMP_TYPE: pa.array(kinds.astype(np.int32) - TIMESTAMP_CREATE_TIME),
+    }
 
 
 def _headers(messages: list[Message]) -> pa.Array:
@@ -371,8 +372,6 @@ _COLUMNS: dict[str, Callable[[list[Message]], pa.Array]] = {
     "key": lambda messages: pa.array(list(map(Message.key, messages)), pa.binary()),
     "value": lambda messages: pa.array(list(map(Message.value, messages)), pa.binary()),
     "headers": _headers,
-    "timestamp": _times,
-    TIMESTAMP_TYPE: _time_types,
 }
 
 
