@@ -4,12 +4,14 @@ import argparse
 import json
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from rich.console import Console
 
@@ -20,15 +22,16 @@ from spark_cas.core.recorded_fields import from_json
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import fresh_job_name, placement_on, recorded_partitioner
 from spark_cas.log.log_lines import log_write
-from spark_cas.log.open import is_named, open_log
+from spark_cas.log.open import is_named, open_log, parse_address
 from spark_cas.options import report_file
 from spark_cas.options.lineage import Lineage
 from spark_cas.options.parse import parse_load
 from spark_cas.options.request import WriteRequest
-from spark_cas.options.table import ATOMIC_LOAD, ATOMIC_PARTITION
+from spark_cas.options.table import ATOMIC_LOAD, ATOMIC_PARTITION, METRICS_FILE
 from spark_cas.programs.arguments import Group, LoadRequest, add_input, add_log, add_rows, load_request, parser_of
 from spark_cas.programs.bad_rows import DeadLetters, dead_letters_of, is_log, row_limits, write_bad_rows
 from spark_cas.programs.errors import ExitCode, RowCountError, UsageError
+from spark_cas.programs.input.listing import is_input
 from spark_cas.programs.input.recorded_list import (
     ListedInput,
     listed_input,
@@ -108,7 +111,29 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
         arguments.request = load_request(arguments, *own)
     except UsageError as error:
         parser.error(str(error))
+    for name, output in [*files, *_other_outputs(arguments)]:
+        if output is not None and is_input(output, arguments.request.inputs):
+            parser.error(
+                f"{name}: the path is part of --input, so its content would be lost, or a rerun would read it as "
+                f"input. Nothing was appended. Name a path outside of the input."
+            )
     return arguments
+
+
+def _other_outputs(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Yield the name and path of each local log, and of each file that an option of the log names."""
+    for name, address in (("--log", arguments.request.log), ("--bad-rows", arguments.bad_rows)):
+        if address is not None and (name == "--log" or is_log(address)):
+            with suppress(ConditionalLogError):  # the run reports an invalid address
+                parts = urlsplit(parse_address(address).url)
+                if parts.scheme == "file":
+                    yield name, unquote(parts.path)
+    for name, value in arguments.request.options.items():
+        scheme, _, path = value.strip().partition(":")
+        if name.lower() == "report":
+            yield f"option {name}", value
+        elif name.lower() == "metrics" and scheme.lower() == METRICS_FILE:
+            yield f"option {name}", path
 
 
 def _add_log(group: Group) -> None:

@@ -62,6 +62,16 @@ _STAR = re.compile(r"[(,]\s*(?:\w+\s*\.\s*)?\*\s*[,)]")
 """An argument that represents all columns."""
 _NO_STAR = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)
 """Literals, quoted names, and the count of rows."""
+_VARIES = re.compile(
+    r"\b(?:now|curdate|localtimestamp|user|session_user|current_\w+|unix_timestamp)\(\d?\)"
+    r"|\b_metadata\.file_block_\w+|\baes_encrypt\((?!.*, ECB, ).*, , ",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A function of the time or the user, the part of a file that a task reads, or encryption with a random start."""
+_TIME_WINDOW = re.compile(r"\b(?:session_)?window\s*\(", re.IGNORECASE)
+"""A function that omits rows without a time, and may repeat others."""
+_MOVING_TIME = re.compile(r"(['\"])\s*(?:now|today|tomorrow|yesterday)\s*\1", re.IGNORECASE)
+"""A text that Spark converts to the current time or date."""
 _DIRECTION = re.compile(r"(?P<expression>.+?)\s+(?P<direction>asc|desc)\s*", re.IGNORECASE | re.DOTALL)
 _FIRST_LINES = 100
 _ORDER = "_order_"
@@ -123,9 +133,13 @@ def append_bad_rows(bad: "DataFrame", source: ListedInput, letters: DeadLetters,
 
 
 def _records(request: LoadRequest, frame: "DataFrame", positions: Sequence[str], *more: "Column") -> "DataFrame":
-    columns = [_key(request), _value(request, frame, positions), *_headers(request), *_timestamp(request)]
+    columns = [_key(request, frame), _value(request, frame, positions)]
+    columns += [*_headers(request, frame), *_timestamp(request, frame)]
     # CASE turns a misspelled word after an expression, such as "x DSC", into an error instead of an alias.
-    order = [F.expr(f"CASE WHEN true THEN {text} END").alias(name) for name, text, _ in _order(request)]
+    order = [
+        _expression(request, frame, "--order-by", f"CASE WHEN true THEN {text} END").alias(name)
+        for name, text, _ in _order(request)
+    ]
     rows = frame.select(*columns, *order, *positions, *more)
     if request.value_avro is not None:
         from spark_cas import schema_registry  # needs packages of an extra
@@ -250,18 +264,20 @@ def _is_json_path(request: LoadRequest) -> bool:
     return request.format == "json" and request.key is not None and request.key.startswith("$")
 
 
-def _key(request: LoadRequest) -> "Column":
+def _key(request: LoadRequest, frame: "DataFrame") -> "Column":
     if request.key is None:
         key = F.lit(None).cast("string")
+    elif _is_json_path(request):
+        key = F.col(quoted(request.key))
     else:
-        key = F.col(quoted(request.key)) if _is_json_path(request) else _expression(request, "--key", request.key)
+        key = _expression(request, frame, "--key", request.key)
     return key.alias("key")
 
 
 def _value(request: LoadRequest, frame: "DataFrame", positions: Sequence[str]) -> "Column":
     expression = request.value_expression
     if expression is not None:
-        value = _expression(request, "--value", expression)
+        value = _expression(request, frame, "--value", expression)
     elif request.value_avro is not None:
         added = {DOCUMENT, *positions, *([request.key] if _is_json_path(request) else [])}
         value = F.struct(*(F.col(quoted(name)) for name in frame.columns if name not in added))
@@ -278,36 +294,59 @@ def _value(request: LoadRequest, frame: "DataFrame", positions: Sequence[str]) -
     return value.alias("value")
 
 
-def _expression(request: LoadRequest, argument: str, text: str) -> "Column":
-    """Return the column of a SQL expression. Raises UsageError for `*` if it includes the columns of positions."""
-    if request.query is None and _STAR.search(_NO_STAR.sub("''", text)):
+def _expression(request: LoadRequest, frame: "DataFrame", argument: str, text: str) -> "Column":
+    """Return the column of a SQL expression.
+
+    Raises UsageError if the column may differ in a rerun, or changes the number of rows. Rows without a key are
+    placed by their content, so other values would append them twice. Also raises it for `*`, if this includes the
+    columns of positions.
+    """
+    code = _NO_STAR.sub("''", text)
+    if request.query is None and _STAR.search(code):
         raise UsageError(
             f"{argument}: `*` would include columns that a load adds. Nothing was appended. Name the columns, or use "
             f"--value-json, which has all columns of the input."
         )
-    return F.expr(text)
+    column = F.expr(text)
+    try:
+        # Within count(), Spark rejects random values, generators, aggregates and window functions.
+        (resolved,) = frame.select(F.count(column)).columns
+    except AnalysisException as error:
+        _ = frame.select(column).columns  # if the expression itself is invalid, this raises
+        raise _unstable(argument) from error
+    # Spark regards the time and the user as constant. The name of the column has each function that it resolved.
+    checks = ((_VARIES, resolved), (_VARIES, code), (_TIME_WINDOW, code), (_MOVING_TIME, text))
+    if match := next(filter(None, (pattern.search(each) for pattern, each in checks)), None):
+        raise _unstable(argument, f", found {match[0]}")
+    return column
 
 
-def _headers(request: LoadRequest) -> "list[Column]":
+def _unstable(argument: str, detail: str = "") -> UsageError:
+    return UsageError(
+        f"{argument}: each row needs one value, the same in a rerun{detail}. Nothing was appended. Use columns and "
+        f"constants, such as timestamp'2026-11-30 00:00:00', without the current time or user, random values, "
+        f"input_file_name(), generators, aggregates and windows."
+    )
+
+
+def _headers(request: LoadRequest, frame: "DataFrame") -> "list[Column]":
     if not request.headers:
         return []
-    columns = [
-        F.struct(F.lit(name).alias("key"), _expression(request, "--header", expression).cast("binary").alias("value"))
-        for name, expression in request.headers
-    ]
+    values = [(name, _expression(request, frame, "--header", text)) for name, text in request.headers]
+    columns = [F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value")) for name, value in values]
     return [F.array(*columns).alias("headers")]
 
 
-def _timestamp(request: LoadRequest) -> "list[Column]":
+def _timestamp(request: LoadRequest, frame: "DataFrame") -> "list[Column]":
     if request.timestamp is None:
         return []
-    time = F.expr(request.timestamp)
+    time = _expression(request, frame, "--timestamp", request.timestamp)
     if request.bad_rows is not None:
         return [time.alias("timestamp")]
     missing = F.raise_error(
         F.lit(
-            "--timestamp is null in a row. Nothing was appended. Add a default, such as coalesce(..., "
-            "date_trunc('millisecond', current_timestamp())) for the time of the load."
+            "--timestamp is null in a row. Nothing was appended. Add a constant default, such as coalesce(..., "
+            "timestamp'2026-11-30 00:00:00')."
         )
     )
     inexact = F.raise_error(

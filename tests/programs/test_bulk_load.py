@@ -215,7 +215,7 @@ def test_csv_is_that_of_rfc_4180(load, tmp_path):
 def test_columns_of_csv_in_another_order_are_not_loaded_into_the_wrong_ones(load, tmp_path, schema):
     (tmp_path / "a.csv").write_text("number,tail\n1,N1\n")
     (tmp_path / "b.csv").write_text("tail,number\n2,3\n")
-    command = ("--input", str(tmp_path), "--format", "csv", *schema, *BY_TAIL, "--job", "load-1")
+    command = ("--input", f"{tmp_path}/*.csv", "--format", "csv", *schema, *BY_TAIL, "--job", "load-1")
     code, report, told = load(*command)
     assert (code, report["rows"]) == (2, 0)
     assert (report["error"], "b.csv" in told) == ("INPUT_UNREADABLE", True)
@@ -228,7 +228,7 @@ def test_csv_without_a_header(load, tmp_path):
     for number in range(2):
         (tmp_path / f"{number}.csv").write_text(f"N1,{number}\n")
     code, report, told = load(
-        *("--input", str(tmp_path), "--format", "csv", "--schema", "tail STRING, number INT", *BY_TAIL),
+        *("--input", f"{tmp_path}/*.csv", "--format", "csv", "--schema", "tail STRING, number INT", *BY_TAIL),
         *("--read-option", "header=false", "--job", "load-1"),
     )
     assert (code, report["rows"], values(load.log)) == (0, 2, [0, 1]), told

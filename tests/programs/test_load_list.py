@@ -197,9 +197,16 @@ def test_all_columns_as_an_argument_are_rejected(load, folder):
         code, report, said = load("--input", str(folder), *ROWS[:4], "--value", value, *ROWS[6:])
         assert (code, report["rows"]) == (2, 0), said
     code, report, said = load(
-        "--input", str(folder), *ROWS[:4], "--value", "concat(n, '(*)', 2 * 3, count(*) OVER ())", *ROWS[6:]
+        "--input", str(folder), *ROWS[:4], "--value", "concat(n, '(*)', 2 * 3, (SELECT count(*)))", *ROWS[6:]
     )
     assert (code, report["rows"]) == (0, 2), said
+
+
+@pytest.mark.parametrize("key", ["explode(split(n, 'n'))", "uuid()", "input_file_name()", "_metadata.file_path"])
+def test_expression_that_gives_other_rows_in_a_rerun_appends_nothing(load, folder, key):
+    code, report, _ = load("--input", str(folder), "--format", "csv", "--key", key, *ROWS[4:])
+    codes = (1, 2) if key.startswith("_metadata") else (2,)  # the analyzer of Spark 4.0 does not end for this column
+    assert (code in codes, report["rows"]) == (True, 0)
 
 
 def test_suggestions_are_columns_of_the_input(load, folder):
@@ -239,7 +246,10 @@ def test_timestamp_that_the_log_does_not_keep_is_rejected(load, folder, time):
     assert "--timestamp" in said
     assert load("--input", str(folder), *ROWS, "--timestamp", "1")[0] == 2
     assert (
-        load("--input", str(folder), *ROWS, "--timestamp", f"date_trunc('millisecond', coalesce({time}, now()))")[0]
+        load(
+            *("--input", str(folder), *ROWS),
+            *("--timestamp", f"date_trunc('millisecond', coalesce({time}, timestamp'2026-11-30 00:00:00'))"),
+        )[0]
         == 0
     )
 

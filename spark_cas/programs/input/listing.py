@@ -64,6 +64,15 @@ def list_input(paths: Sequence[str], spark: "SparkSession | None") -> Listing:
     return Listing(tuple(result), tuple(sorted(skipped)))
 
 
+def is_input(output: str, paths: Iterable[str]) -> bool:
+    """Return whether the list of local ``--input`` paths includes a file or folder, or will when it exists."""
+    target = os.path.realpath(output)
+    while not os.path.exists(os.path.dirname(target)):
+        target = os.path.dirname(target)
+    local = (_LOCAL.sub("", each, count=1) for each in paths if _is_local(each, None))
+    return any(_matches(each, target) or any(_lists(root, target) for root in _roots(each)) for each in local)
+
+
 def literal(path: str) -> str:
     """Escape a path for Spark's readers, which otherwise use it as a glob pattern."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
@@ -107,10 +116,7 @@ def _is_local(path: str, spark: "SparkSession | None") -> bool:
 
 def _list_local(path: str, skipped: list[str]) -> Iterator[InputFile]:
     """Yield the files of a local path, and add the hidden names in folders to ``skipped``."""
-    if os.path.lexists(path):
-        roots = [path]
-    else:
-        roots = sorted({match for pattern in _without_braces(path) for match in glob.glob(pattern)})
+    roots = _roots(path)
     if not roots:
         raise UsageError(f"--input {path}: no such file or folder, and no file matches it as a pattern.")
     for root in map(os.path.abspath, roots):
@@ -122,6 +128,39 @@ def _list_local(path: str, skipped: list[str]) -> Iterator[InputFile]:
             raise _hidden_by_spark(root)
         else:
             skipped.append(root)
+
+
+def _roots(path: str) -> list[str]:
+    """Return the files and folders that a local path names, or matches as a pattern."""
+    if os.path.lexists(path):
+        return [path]
+    return sorted({match for pattern in _without_braces(path) for match in glob.glob(pattern)})
+
+
+def _matches(path: str, target: str) -> bool:
+    """Return whether a real path, which need not exist, matches the pattern of an input."""
+    parent, name = os.path.split(target)
+    pairs = () if os.path.lexists(path) else map(os.path.split, _without_braces(path.rstrip("/")))
+    return any(
+        fnmatchcase(name, pattern)
+        and not is_hidden(name)
+        and parent in map(os.path.realpath, glob.glob(folder or os.curdir))
+        for folder, pattern in pairs
+    )
+
+
+def _lists(root: str, target: str) -> bool:
+    """Return whether a file or folder of the input is, or its list includes, a real path, which need not exist."""
+    parent, name = os.path.split(target)
+    known: set[str] = set()
+    for folder, folders, names in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        links = (file for each in names if os.path.islink(file := os.path.join(folder, each)))
+        if real == target or (real == parent and not is_hidden(name)) or target in map(os.path.realpath, links):
+            return True
+        folders[:] = [each for each in folders if real not in known and not is_hidden(each)]
+        known.add(real)
+    return os.path.realpath(root) == target
 
 
 def _list_folder(root: str, skipped: list[str]) -> Iterator[InputFile]:

@@ -12,8 +12,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSourceReader
 
+from spark_cas.programs.arguments import LoadRequest
 from spark_cas.programs.errors import UsageError
-from spark_cas.programs.load_input import PINNED, pinned_settings
+from spark_cas.programs.load_input import PINNED, ordered_rows, pinned_settings
 
 pytestmark = pytest.mark.spark
 
@@ -109,6 +110,49 @@ FILES = {
     "spark.sql.parquet.datetimeRebaseModeInRead": lambda spark, files: _parquet(spark, files, "a.parquet"),
     "spark.sql.legacy.parquet.nanosAsLong": lambda spark, files: _parquet(spark, files, "nanos.parquet"),
 }
+
+UNSTABLE = [
+    "uuid()",
+    "coalesce(t, string(rand(5)))",
+    "transform(array(t), x -> uuid())[0]",
+    "monotonically_increasing_id()",
+    "shuffle(split(t, ';'))[0]",
+    "(SELECT uuid())",
+    "reflect('java.util.UUID', 'randomUUID')",
+    "aes_encrypt(t, 'abcdefghijklmnop')",
+    "aes_encrypt(t, 'abcdefghijklmnop', 'CBC')",
+    "coalesce(cast(t AS TIMESTAMP), date_trunc('millisecond', current_timestamp()))",
+    "now() AS day",
+    "`now`()",
+    "IDENTIFIER('n' || 'ow')()",
+    "current_date",
+    "`current_timestamp`",
+    "curdate()",
+    "localtimestamp()",
+    "unix_timestamp()",
+    "(SELECT now())",
+    "timestamp'now'",
+    "coalesce(cast(t AS TIMESTAMP), ' Today ')",
+    "user",
+    "current_catalog()",
+    "input_file_name()",
+    "input_file_block_start()",
+    "explode(split(t, ';'))",
+    "json_tuple(t, 'a')",
+    "max(t)",
+    "count(*)",
+    "lag(t) OVER (ORDER BY id)",
+    "window(cast(t AS TIMESTAMP), '10 minutes', '5 minutes').start",
+]
+STABLE = [
+    "concat(t, 'now ()', \"user ()\", `the now () time`)",
+    "concat_ws(', ', session_user, upper('window(s)'))",
+    "aes_encrypt(concat(t, ', ', id), 'abcdefghijklmnop', 'ECB')",
+    "filter(split(t, ';'), user -> user < 'today is')[0]",
+    "unix_timestamp(cast(t AS TIMESTAMP), 'y')",
+    "(SELECT max(string(r.id)) FROM range(9) AS r WHERE r.id = cast(id AS INT))",
+    "date_trunc('millisecond', coalesce(try_cast(t AS TIMESTAMP), timestamp'2026-11-30 00:00:00'))",
+]
 
 
 @pytest.fixture(scope="module")
@@ -209,3 +253,27 @@ def test_setting_that_cannot_be_changed_is_an_error_with_its_name(session):
     ):
         pass
     assert session.conf.getAll == before
+
+
+@pytest.mark.parametrize("kind", ["session", "connect_session"])
+def test_expression_with_another_value_or_row_in_a_rerun_is_rejected(request, kind):
+    session = request.getfixturevalue(kind)
+    query = (
+        "SELECT * FROM VALUES (1, 'a;b', 'x', 'y'), (2, null, 'x', 'y') AS (id, t, session_user, `the now () time`)"
+    )
+
+    def built(key="id", value="t", **others):
+        given = LoadRequest((), "query", "log", f"string({key})", value, query=query, **others)
+        ordered_rows(session, given, [])
+
+    with pinned_settings(session):
+        for text in STABLE:
+            built(value=f"string({text})")
+        for text in UNSTABLE:
+            with pytest.raises(UsageError, match="--value: each row needs one value"):
+                built(value=text)
+        for text in ("now()", "uuid()"):
+            others = ({"headers": (("h", text),)}, {"timestamp": f"cast({text} AS TIMESTAMP)"}, {"order_by": (text,)})
+            for each in ({"key": text}, *others):
+                with pytest.raises(UsageError, match="each row needs one value"):
+                    built(**each)
