@@ -17,7 +17,7 @@ from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.avro_schema import AvroType, parse_schema
 from spark_cas.programs.input.columns import arrow_type, merged_columns
-from spark_cas.programs.input.parts import Part, with_positions
+from spark_cas.programs.input.parts import Part, require_free_names, with_positions
 from spark_cas.programs.input.spark_files import FileNumbers, contents, with_position
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def avro_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
     result = contents(spark, files)  # one listing by Spark for both jobs; it omits files that are empty by then
     schemas = _schemas(result, files)
     columns = merged_columns((path, parse_schema(text, path).spark) for text, path in schemas.items())
+    require_free_names(columns.names)
     target = arrow_type(columns)
     numbers = FileNumbers(files)
 

@@ -18,7 +18,7 @@ from spark_cas.programs.input.footers import (
     require_microseconds,
 )
 from spark_cas.programs.input.listing import literal
-from spark_cas.programs.input.parts import FILE, POSITION
+from spark_cas.programs.input.parts import FILE, POSITION, require_free_names
 from spark_cas.programs.input.spark_files import ALL_FILES
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def _load(
     finally:
         spark.conf.set(_CASE_SENSITIVE, folded)
     _require_distinct_names(frame.schema, ())
+    require_free_names(frame.columns)
     return frame
 
 
@@ -157,6 +158,7 @@ def _require_distinct_names(kind: T.DataType, place: tuple[str, ...]) -> None:
         case T.ArrayType():
             _require_distinct_names(kind.elementType, (*place, "element"))
         case T.MapType():
+            _require_distinct_names(kind.keyType, (*place, "key"))
             _require_distinct_names(kind.valueType, (*place, "value"))
         case T.StructType():
             known: dict[str, str] = {}
