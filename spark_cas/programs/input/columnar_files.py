@@ -34,6 +34,7 @@ _HIDDEN = "_metadata"
 _LAST_LETTER = re.compile(r"([A-Za-z0-9])(?=[^A-Za-z0-9/]*$)")
 _OPTIONS = {"parquet": ("datetimeRebaseMode", "int96RebaseMode"), "orc": ()}
 _READ = {**ALL_FILES, "mergeSchema": "true"}  # a column that is missing in a file is null in its rows
+_READ_PARQUET = {"parquet.page.verify-checksum.enabled": "true"}
 ORC_SETTINGS = {
     # Otherwise, or with more than 100 columns, Spark reads ORC by row, which sorts maps and drops equal keys.
     "spark.sql.codegen.wholeStage": "true",
@@ -83,8 +84,8 @@ def columnar_rows(
 def _load(
     spark: "SparkSession", format_name: str, options: Mapping[str, str], files: Sequence[InputFile]
 ) -> "DataFrame":
-    own = {**_READ, **_READ_ORC} if format_name == "orc" else _READ
-    reader = spark.read.format(format_name).options(**{**own, **options})
+    own = _READ_ORC if format_name == "orc" else _READ_PARQUET
+    reader = spark.read.format(format_name).options(**{**_READ, **own, **options})
     folded = str(spark.conf.get(_CASE_SENSITIVE))
     # Otherwise Spark merges columns whose names differ only by case, and keeps one of the names.
     spark.conf.set(_CASE_SENSITIVE, "true")
