@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 import json
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -65,7 +66,10 @@ def test_column_that_only_some_files_have_is_null_in_the_others(write, read):
 
 
 def test_conflicting_types_are_rejected_by_file_and_column(write, read):
-    write("a", id=pa.array([1], pa.int64()))
+    amount = Decimal("1.50")
+    write("a", id=pa.array([1], pa.int64()), amount=pa.array([amount], pa.decimal128(5, 2)))
+    write("b", amount=pa.array([amount * 10**20], pa.decimal128(30, 2)))
+    assert [row["amount"] for row in read()] == [amount, amount * 10**20]
     write("b", id=["one"])
     with pytest.raises(UsageError, match=r"b\.\w+.*id"):
         read()
