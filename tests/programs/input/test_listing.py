@@ -137,3 +137,7 @@ def test_spark_lists_the_same_files(spark, folder, tmp_path, monkeypatch):
         by_python, by_spark = (list_input([f"file:{folder}/{pattern}"], each) for each in (None, spark))
         assert by_spark.files == by_python.files, pattern
         assert names(by_python, folder) == expected, pattern
+    for unclear in ("/elsewhere", "*"):
+        monkeypatch.setattr("spark_cas.programs.input.listing._absolute", lambda *_, unclear=unclear: unclear)
+        with pytest.raises(UsageError, match="not clear which folders"):
+            list_input([f"file:{folder}"], spark)
