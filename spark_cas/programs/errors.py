@@ -13,6 +13,7 @@ from spark_cas.core.errors import (
     InputError,
     LogError,
     RefusedError,
+    UnreadableInputError,
     has_traceback,
     wrapped_error,
 )
@@ -23,25 +24,37 @@ _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]*\] ")
 _INVALID_CALL = ("22", "42", "KD", "P0001")
 """SQLSTATE prefixes of errors that a retry cannot fix: data, names, syntax, files, and raise_error."""
 _NO_HINT = "[FAILED_READ_FILE.NO_HINT]"
-_UNREADABLE = frozenset(
+_DAMAGED = frozenset(
     {
-        "AccessControlException",
-        "AccessDeniedException",
         "ArithmeticException",
         "ChecksumException",
-        "ClassNotFoundException",
         "EOFException",
-        "FileNotFoundException",
-        "ParquetCryptoRuntimeException",
-        "SparkIllegalArgumentException",
+        "ParquetDecodingException",
         "ZipException",
         "ZStandardException",
         "ZstdIOException",
     }
 )
-"""Java exceptions for a file that stays unreadable, if Spark has no hint."""
-_NOT_COMPRESSED = re.compile(r"gzip|zip2|stream|header|crc|corrupt|compress", re.IGNORECASE)
+"""Java exceptions for the content of a file, if Spark has no hint."""
+_UNREADABLE = frozenset(
+    {
+        "AccessControlException",
+        "AccessDeniedException",
+        "ClassNotFoundException",
+        "FileNotFoundException",
+        "ParquetCryptoRuntimeException",
+        "SparkIllegalArgumentException",
+    }
+)
+"""Other Java exceptions for a file that stays unreadable, if Spark has no hint."""
+_NOT_COMPRESSED = re.compile(
+    r"gzip|zip2|stream|header|crc|corrupt|compress|(data|length) check"
+    r"|invalid (bit|block|code|distance|literal|stored|window)|too many length",
+    re.IGNORECASE,
+)
 """Pattern in the message of a decompressor's IOException."""
+_ORC_FRACTION = "nanos > 999999999 or < 0"
+"""Message of Java for a time before 1970 with a fraction of a second, as the C++ library of ORC writes it."""
 RAISED = "[USER_RAISED_EXCEPTION] "
 """Prefix of the text of Spark's function raise_error."""
 _CSV_HEADER = "CSV header "
@@ -161,6 +174,11 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
     named = [text for _, text in causes if _CONDITION.match(text)]
     kind, text = causes[-1]
     root = f"{kind}: {_line(text)}" if _line(text) else kind
+    if text == _ORC_FRACTION:
+        return UsageError(
+            "--input: an ORC file of PyArrow has a time before 1970 with a fraction of a second, which Spark cannot "
+            "read. Nothing was appended. Write the file as Parquet."
+        )
     if not named:
         return RuntimeError(root)
     message = _line(named[-1]) if text == named[-1] else f"{_line(named[-1])} {root}"
@@ -170,8 +188,10 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
     # Text from the data precedes the SQLSTATE. A fragment of the query follows it.
     states = _SQLSTATE.findall(named[-1].split("\n== SQL (")[0])
     is_invalid = bool(states) and states[-1].startswith(_INVALID_CALL)
+    is_damaged = False
     if is_invalid and named[-1].startswith(_NO_HINT):
-        is_invalid = kind in _UNREADABLE or (kind == "IOException" and bool(_NOT_COMPRESSED.search(causes[-1][1])))
+        is_damaged = kind in _DAMAGED or (kind == "IOException" and bool(_NOT_COMPRESSED.search(text)))
+        is_invalid = is_damaged or kind in _UNREADABLE
     if not is_invalid:
         return RuntimeError(message)
     message = message.removeprefix(RAISED)
@@ -180,7 +200,8 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
     option = "--read-option enforceSchema=true, by position" if text.startswith(_CSV_HEADER) else "--read-option"
     # No read option helps if Spark cannot read the bytes of a file.
     fix = "" if named[-1].startswith(_NO_HINT) else f", or change how Spark reads it ({option})"
-    return UsageError(f"{message.removesuffix('.')}. Correct the file{fix}.")
+    message = f"{message.removesuffix('.')}. Correct the file{fix}."
+    return UnreadableInputError(message) if is_damaged else UsageError(message)
 
 
 def _line(text: str) -> str:

@@ -93,8 +93,9 @@ def save_state(
     # Check again after everything was read.
     _require_same_log(log)
     _require_all_tombstones(log, oldest)
-    target.write_offsets(log.at, rows)
-    return Saved(log.at, rows, int(counted.get["rows"]))
+    count = int(counted.get["rows"])
+    target.write_offsets(log.at, rows, count)
+    return Saved(log.at, rows, count)
 
 
 def refreshed(spark: "SparkSession", log: PinnedLog, before: SavedState) -> "DataFrame":
@@ -181,9 +182,10 @@ class _Folder:
             state.write.parquet(path)
         return name
 
-    def write_offsets(self, at: PinnedBounds, rows: str) -> None:
-        """Save the state whose rows have this name. From now on `load` finds it."""
-        line = self._spark.createDataFrame([(at.to_json(state=rows, format=self._kind),)], "line STRING")
+    def write_offsets(self, at: PinnedBounds, rows: str, count: int) -> None:
+        """Save the state whose rows have this name and number. From now on `load` finds it."""
+        text = at.to_json(state=rows, format=self._kind, rows=count)
+        line = self._spark.createDataFrame([(text,)], "line STRING")
         try:
             line.coalesce(1).write.mode("errorifexists").text(f"{self._path}/{_OFFSETS}")
         except AnalysisException as error:
@@ -208,14 +210,14 @@ class _Folder:
                 f"one. Name a folder of a complete run of bootstrap_state."
             )
         (line,) = lines
-        at, name = _read_offsets(line, self._kind)
+        at, name, count = _read_offsets(line, self._kind)
         path = f"{self._path}/{name}"
         if self._kind == "csv":
             texts = self._spark.read.schema(_CSV_COLUMNS).options(**_READ_CSV).csv(path)
             # A state has no nulls. Spark reads an empty CSV text as null.
             values = (sf.coalesce(name, sf.lit("")).cast("binary").alias(name) for name in ("key", "value"))
-            return SavedState(at, texts.select(*values, *STATE.names[2:]))
-        return SavedState(at, self._spark.read.schema(STATE).parquet(path))
+            return _complete(SavedState(at, texts.select(*values, *STATE.names[2:])), path, count)
+        return _complete(SavedState(at, self._spark.read.schema(STATE).parquet(path)), path, count)
 
     def _lines(self) -> set[str] | None:
         """Return up to three different lines of the offsets folder; None if there is no folder."""
@@ -249,8 +251,8 @@ class _Table:
         state.write.saveAsTable(self._name)
         return self._name
 
-    def write_offsets(self, at: PinnedBounds, rows: str) -> None:
-        offsets = at.to_json(state=rows, format="table")
+    def write_offsets(self, at: PinnedBounds, rows: str, count: int) -> None:
+        offsets = at.to_json(state=rows, format="table", rows=count)
         change = f"ALTER TABLE IDENTIFIER(:name) SET TBLPROPERTIES ('{_PROPERTY}' = '{offsets}')"
         self._spark.sql(change, {"name": self._name})
 
@@ -264,14 +266,29 @@ class _Table:
                 f"the table {self._name} has no property {_PROPERTY}, which is set last. Name the table of a "
                 f"complete run of bootstrap_state."
             )
-        return SavedState(_read_offsets(offsets, "table")[0], self._spark.table(self._name))
+        at, _, count = _read_offsets(offsets, "table")
+        return _complete(SavedState(at, self._spark.table(self._name)), self._name, count)
 
 
-def _read_offsets(text: str, kind: str) -> tuple[PinnedBounds, str]:
-    """Parse the offsets of a state and the name of its rows. Raises UsageError if the format is not ``kind``."""
+def _complete(saved: SavedState, place: str, count: int | None) -> SavedState:
+    """Return the state. Raises UsageError if it does not have the saved number of rows."""
+    result = count if count is None else saved.state.count()
+    if result != count:
+        raise UsageError(
+            f"{place} has {result} rows, and the state was saved with {count}: a file was removed or added. Nothing "
+            f"was saved. Restore it, or bootstrap without --since."
+        )
+    return saved
+
+
+def _read_offsets(text: str, kind: str) -> tuple[PinnedBounds, str, int | None]:
+    """Parse the offsets of a state, and the name and number of its rows. Older states have no number.
+
+    Raises UsageError if the format is not ``kind``.
+    """
     try:
         at, saved = PinnedBounds.from_json(text), json.loads(text)
-        rows, saved_kind = saved["state"], saved["format"]
+        rows, saved_kind, count = saved["state"], saved["format"], saved.get("rows")
     except (KeyError, TypeError, ValueError):
         raise UsageError("the offsets of the saved state cannot be read. Bootstrap again without --since.") from None
     if saved_kind != kind:
@@ -279,7 +296,7 @@ def _read_offsets(text: str, kind: str) -> tuple[PinnedBounds, str]:
             f"the saved state of log {at.topic} is in format {saved_kind}, and the requested format is {kind}. Add "
             f"--format {saved_kind}, or bootstrap without --since."
         )
-    return at, rows
+    return at, rows, count
 
 
 def _as_text(state: "DataFrame") -> "DataFrame":

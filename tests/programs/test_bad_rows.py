@@ -5,8 +5,10 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from tests.pages import blocks
+from tests.programs.input.avro_bytes import container, record
 from tests.programs.loading import all_records
 
 pytestmark = pytest.mark.spark
@@ -49,6 +51,29 @@ def test_csv(load, tmp_path, bad):
     code, report, _ = load(*command, *OPTIONS, "--bad-rows", str(bad), "--verify")
     assert (code, report["verified"], report["bad_rows"]) == (0, True, 4)
     assert bad.read_text() == before
+
+
+OWN_NAMES = {
+    "_input_bad.parquet": lambda file: pq.write_table(pa.table({"id": [1], "_input_bad": ["{}"]}), file),
+    "_Input_bad.orc": lambda file: orc.write_table(pa.table({"id": [1], "_Input_bad": ["{}"]}), str(file)),
+    "_input_bad.csv": lambda file: file.write_text("id,_input_bad\n1,{}\n"),
+    "_input_corrupt.json": lambda file: file.write_text('{"id": 1, "_input_corrupt": "{}"}\n'),
+    "_input_position.avro": lambda file: file.write_bytes(container(record(_input_position="long"), b"\2")),
+    "_input_file=1/a.text": lambda file: file.write_text("a\n"),
+}
+"""Input with a column that begins as those of a load, by its name and suffix."""
+
+
+@pytest.mark.parametrize("name", OWN_NAMES)
+def test_column_with_a_name_of_the_load_is_rejected(load, tmp_path, bad, name):
+    column, _, suffix = name.partition(".")
+    file = tmp_path / "in" / (name if "/" in name else f"a.{suffix}")
+    file.parent.mkdir(parents=True)
+    OWN_NAMES[name](file)
+    command = ("--input", str(tmp_path / "in"), "--format", suffix, "--value", "id", "--bad-rows", str(bad))
+    code, report, told = load(*command, *OPTIONS)
+    assert (code, report["rows"]) == (2, 0), told
+    assert f"column {column.partition('=')[0]} begins with" in told
 
 
 @pytest.mark.parametrize("schema", [(), ("--schema", "id INT, name STRING")], ids=["inferred", "schema"])

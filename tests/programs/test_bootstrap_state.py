@@ -153,6 +153,26 @@ def test_what_a_stopped_run_leaves_is_no_state(spark, run, path, tmp_path, monke
     assert place_of(spark, "parquet", place).load().at.expected_offsets == '{"0": 2}'
 
 
+def test_state_with_a_lost_file_is_rejected(run, path, tmp_path):
+    with open_log(path) as log:
+        log.create(1)
+        append(log, 0, {b"a": b"1"})
+    for kind in ("parquet", "csv"):
+        place, arguments = tmp_path / kind, ["--log", path, "--format", kind, "--output"]
+        assert run(*arguments, str(place))[0] == 0
+        (rows,) = place.glob(f"state-*/*.{kind}")
+        removed = rows.rename(tmp_path / rows.name)
+        code, result, told = run(*arguments, f"{place}-2", "--since", str(place))
+        assert (code, result["error"]) == (2, "UsageError")
+        assert "has 0 rows, and the state was saved with 1" in told
+    removed.rename(rows)
+    (offsets,) = place.glob("offsets/*.txt")
+    offsets.with_name(f".{offsets.name}.crc").unlink()
+    offsets.write_text(offsets.read_text().replace(', "rows": 1}', "}"))  # as an older version
+    code, result, _ = run(*arguments, f"{place}-2", "--since", str(place))
+    assert (code, result["rows"]) == (0, 1)
+
+
 def test_a_refresh_that_could_be_wrong_is_refused(run, path, tmp_path, monkeypatch):
     place = str(tmp_path / "state")
     with open_log(path) as log:

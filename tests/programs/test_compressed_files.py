@@ -3,11 +3,14 @@
 import bz2
 import gzip
 import random
+import zlib
 
 import pyarrow as pa
 import pytest
 import xxhash
 
+from spark_cas.core.errors import UnreadableInputError
+from spark_cas.programs.errors import plain_error
 from spark_cas.programs.input import spark_files
 from tests.long import full
 from tests.programs.loading import all_records
@@ -181,6 +184,20 @@ def test_file_that_is_too_large_for_the_check_is_rejected(load, tmp_path, monkey
     assert (code, report["error"], report["appended_rows"]) == (2, "INPUT_UNREADABLE", 0), told
     assert f"{file}: " in told
     assert "Decompress it, or compress it with gzip." in told
+
+
+@pytest.mark.spark
+def test_damaged_gzip_and_deflate_end_with_exit_code_2(spark, load, tmp_path):
+    data = lines(0, ROWS)
+    for suffix, whole in {"gz": gzip.compress(data), "deflate": zlib.compress(data)}.items():
+        for byte in (*range(20, len(whole) - 10, len(whole) // 6), -2):
+            file = tmp_path / f"{byte}.txt.{suffix}"
+            file.write_bytes(flipped(whole, byte))
+            with pytest.raises(Exception) as raised:
+                spark.read.text(str(file)).collect()
+            assert isinstance(plain_error(raised.value), UnreadableInputError), (file, raised.value)
+    code, report, told = load("--input", str(file), "--format", "text", *TO_LOG)
+    assert (code, report["error"], str(file) in told) == (2, "INPUT_UNREADABLE", True), told
 
 
 @pytest.mark.spark

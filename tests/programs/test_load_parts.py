@@ -391,6 +391,11 @@ CAUSES = [
         "SocketTimeoutException: Read timed out",
     ),
     (
+        [("SparkException", "Job aborted"), ("IllegalArgumentException", "nanos > 999999999 or < 0")],
+        UsageError,
+        "ORC file of PyArrow",
+    ),
+    (
         [("SparkException", "Job aborted due to stage failure"), ("IOException", "No space left on device")],
         RuntimeError,
         "IOException: No space left on device",

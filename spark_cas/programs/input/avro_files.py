@@ -17,13 +17,16 @@ from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.avro_schema import AvroType, parse_schema
 from spark_cas.programs.input.columns import arrow_type, merged_columns
-from spark_cas.programs.input.parts import Part, with_positions
+from spark_cas.programs.input.parts import Part, require_free_names, with_positions
 from spark_cas.programs.input.spark_files import FileNumbers, contents, with_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MAGIC = b"Obj\x01"
+_SPARK_VERSION = "org.apache.spark.version"
+_JULIAN = "org.apache.spark.legacyDateTime"
+"""Metadata key with which Spark 3.0 or later marks a file whose old dates are in the Julian calendar."""
 _SYNC_BYTES = 16
 _HEADER_BYTES = 16 << 20
 """Maximum number of bytes that are read from each file to find its schema. Larger headers are rejected."""
@@ -50,6 +53,8 @@ class Header:
     sync: bytes
     size: int
     """Size of the header in bytes."""
+    is_julian: bool
+    """Whether Spark wrote old dates and times in the Julian calendar."""
 
 
 def avro_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
@@ -70,6 +75,7 @@ def avro_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
     result = contents(spark, files)  # one listing by Spark for both jobs; it omits files that are empty by then
     schemas = _schemas(result, files)
     columns = merged_columns((path, parse_schema(text, path).spark) for text, path in schemas.items())
+    require_free_names(columns.names)
     target = arrow_type(columns)
     numbers = FileNumbers(files)
 
@@ -84,7 +90,8 @@ def avro_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
                 if header.schema not in schemas:
                     raise part.error("the schema of the file changed during the load", "Run the load again")
                 first = 0
-                for values in read_records(part, data, header, record_of(header.schema, ""), target):
+                record = record_of(header.schema, "", is_julian=header.is_julian)
+                for values in read_records(part, data, header, record, target):
                     yield with_positions(pa.RecordBatch.from_struct_array(values), index, first)
                     first += len(values)
 
@@ -117,7 +124,8 @@ def read_header(part: Part, data: bytes) -> Header:
         raise part.error(
             f"the Avro file has the codec {codec!r}, and a load reads {known}", "Write it with one of these"
         )
-    return Header(schema, codec, sync, content.tell())
+    is_julian = _JULIAN in entries or entries.get(_SPARK_VERSION, b"3") < b"3"
+    return Header(schema, codec, sync, content.tell(), is_julian)
 
 
 def read_records(

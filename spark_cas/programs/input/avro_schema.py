@@ -44,6 +44,17 @@ def _micros(millis: int) -> int:
     return millis * 1000
 
 
+def _not_before(first: int, convert: Convert = _same) -> Convert:
+    def converted(value: int) -> object:
+        if value < first:
+            raise ValueError(
+                "a date before 1582-10-15 or a time before 1900 is in the Julian calendar of old versions of Spark"
+            )
+        return convert(value)
+
+    return converted
+
+
 @dataclass(frozen=True, slots=True)
 class AvroType:
     """The type at one position in a schema, such as a field."""
@@ -73,24 +84,37 @@ _SIMPLE: Mapping[tuple[str, str | None], AvroType] = {
     ("string", "uuid"): AvroType(T.StringType(), "string"),
 }
 """Types without properties of their own, by kind and logical type."""
+_FIRST_DAY = -141_427
+"""First day of the Gregorian calendar, 1582-10-15, in days since 1970."""
+_FIRST_MILLIS = -2_208_988_800_000
+"""1900-01-01 in UTC. Spark shifts no later time of a file with the Julian calendar, in any time zone."""
+_JULIAN: Mapping[tuple[str, str | None], AvroType] = {
+    **_SIMPLE,
+    ("int", "date"): AvroType(T.DateType(), "int", _not_before(_FIRST_DAY)),
+    ("long", "timestamp-millis"): AvroType(T.TimestampType(), "long", _not_before(_FIRST_MILLIS, _micros)),
+    ("long", "timestamp-micros"): AvroType(T.TimestampType(), "long", _not_before(_FIRST_MILLIS * 1000)),
+}
+"""As `_SIMPLE`, for a file whose old dates and times are in the Julian calendar. Decoding rejects these."""
 
 
-def parse_schema(text: str, file: str) -> AvroType:
+def parse_schema(text: str, file: str, *, is_julian: bool = False) -> AvroType:
     """Return the record that the schema in the header of a file describes.
+
+    If ``is_julian`` is true, the conversion rejects dates and times that the Julian calendar shifts.
 
     Raises UsageError, which names the file and the field, for a schema that is invalid or has a type that a load does
     not read.
     """
-    result = parse_type(text, file)
+    result = parse_type(text, file, is_julian=is_julian)
     if not isinstance(result.spark, T.StructType) or result.nullable:
         raise UsageError(f"{file}: the Avro schema is not that of a record. Nothing was appended. Write records.")
     return result
 
 
-def parse_type(text: str, name: str) -> AvroType:
+def parse_type(text: str, name: str, *, is_julian: bool = False) -> AvroType:
     """Return the type that a schema describes. Raises UsageError as `parse_schema`, with the name of the schema."""
     try:
-        return _Parser(name).slot(json.loads(text), _Place())
+        return _Parser(name, _JULIAN if is_julian else _SIMPLE).slot(json.loads(text), _Place())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name}: the Avro schema is not valid JSON. Nothing was appended.") from error
 
@@ -113,6 +137,7 @@ class _Place:
 @dataclass(slots=True)
 class _Parser:
     file: str
+    simple: Mapping[tuple[str, str | None], AvroType]
     named: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
     """Schema of each named type by its full name, and the namespace for the names in it."""
     types: int = 0
@@ -154,8 +179,8 @@ class _Parser:
             raise self._error(place, f"schema {_name_of(schema)}", "The Avro schema is invalid")
         if kind in _NAMED:
             place = self._defined(properties, place)
-        if (kind, logical) in _SIMPLE:
-            return _SIMPLE[kind, logical]
+        if (kind, logical) in self.simple:
+            return self.simple[kind, logical]
         if (build := _BUILDERS.get((kind, logical))) is not None:
             return build(self, properties, place)
         name = f"type {kind}" if logical is None else f"logical type {logical} of {kind}"

@@ -18,7 +18,7 @@ from spark_cas.programs.input.footers import (
     require_microseconds,
 )
 from spark_cas.programs.input.listing import literal
-from spark_cas.programs.input.parts import FILE, POSITION
+from spark_cas.programs.input.parts import FILE, POSITION, require_free_names
 from spark_cas.programs.input.spark_files import ALL_FILES
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _HIDDEN = "_metadata"
 _LAST_LETTER = re.compile(r"([A-Za-z0-9])(?=[^A-Za-z0-9/]*$)")
 _OPTIONS = {"parquet": ("datetimeRebaseMode", "int96RebaseMode"), "orc": ()}
 _READ = {**ALL_FILES, "mergeSchema": "true"}  # a column that is missing in a file is null in its rows
+_READ_PARQUET = {"parquet.page.verify-checksum.enabled": "true"}
 ORC_SETTINGS = {
     # Otherwise, or with more than 100 columns, Spark reads ORC by row, which sorts maps and drops equal keys.
     "spark.sql.codegen.wholeStage": "true",
@@ -83,8 +84,8 @@ def columnar_rows(
 def _load(
     spark: "SparkSession", format_name: str, options: Mapping[str, str], files: Sequence[InputFile]
 ) -> "DataFrame":
-    own = {**_READ, **_READ_ORC} if format_name == "orc" else _READ
-    reader = spark.read.format(format_name).options(**{**own, **options})
+    own = _READ_ORC if format_name == "orc" else _READ_PARQUET
+    reader = spark.read.format(format_name).options(**{**_READ, **own, **options})
     folded = str(spark.conf.get(_CASE_SENSITIVE))
     # Otherwise Spark merges columns whose names differ only by case, and keeps one of the names.
     spark.conf.set(_CASE_SENSITIVE, "true")
@@ -113,6 +114,7 @@ def _load(
     finally:
         spark.conf.set(_CASE_SENSITIVE, folded)
     _require_distinct_names(frame.schema, ())
+    require_free_names(frame.columns)
     return frame
 
 
@@ -157,6 +159,7 @@ def _require_distinct_names(kind: T.DataType, place: tuple[str, ...]) -> None:
         case T.ArrayType():
             _require_distinct_names(kind.elementType, (*place, "element"))
         case T.MapType():
+            _require_distinct_names(kind.keyType, (*place, "key"))
             _require_distinct_names(kind.valueType, (*place, "value"))
         case T.StructType():
             known: dict[str, str] = {}

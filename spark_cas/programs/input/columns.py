@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812 - likewise
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
 from spark_cas.programs.input.listing import spark_uri
-from spark_cas.programs.input.parts import FILE
+from spark_cas.programs.input.parts import FILE, require_free_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -167,6 +167,7 @@ def _folder_names(files: Sequence[InputFile], columns: Sequence[str]) -> list[st
                 f"--input: file {each.path} is not in the same folders name=value as file {files[0].path}. Nothing "
                 f"was appended. Load these files apart."
             )
+    require_free_names(first)
     used = {name.lower() for name in columns}
     for name in first:
         if name.lower() in used:

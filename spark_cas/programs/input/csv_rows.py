@@ -30,7 +30,16 @@ from spark_cas.programs.input.exact_values import (
     with_parsed_times,
     wrong_values,
 )
-from spark_cas.programs.input.parts import BAD, Part, decoded, require_utf8, require_whole_file, shown, text_pieces
+from spark_cas.programs.input.parts import (
+    BAD,
+    Part,
+    decoded,
+    require_free_names,
+    require_utf8,
+    require_whole_file,
+    shown,
+    text_pieces,
+)
 from spark_cas.programs.input.spark_files import first_lines, parsed_schema, read_lines
 
 if TYPE_CHECKING:
@@ -322,6 +331,7 @@ def csv_rows(
     else:
         fields = parsed_schema(schema)
         header = fields.names
+    require_free_names(fields.names)
     numbers = _number_format(spark, formats.locale) if formats.locale else None
     result = text_fields(fields, formats)
     has_pattern = result != fields

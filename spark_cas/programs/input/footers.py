@@ -31,6 +31,9 @@ _MOST_DIGITS = 38
 """Maximum number of digits of a decimal in Spark."""
 _ENCRYPTED = b"PARE"
 """First bytes of a Parquet file whose footer is encrypted."""
+_ORC_CPP = "ORC_CPP"
+"""PyArrow's name of the C++ library of ORC, as the writer of a file."""
+_SECOND = 1_000_000_000
 _THREADS = 8
 SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 """Metadata key of a Parquet file for Spark's schema."""
@@ -80,13 +83,14 @@ def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
 
     These types have nanoseconds, which Spark drops. The check reads only these columns. It skips columns that PyArrow
     cannot read: in ORC, those with a time before 1677 or after 2262. Raises UsageError for a column with a fraction
-    of a microsecond.
+    of a microsecond, or with a fraction of a second before 1970 that Spark cannot read.
     """
     for file, column in _of_local(_finer_in_parquet if format_name == "parquet" else _finer_in_orc, files):
         if column:
             raise UsageError(
                 f"--input: column {column} of file {file.path} has times with fractions of a microsecond, which "
-                f"Spark would drop. Nothing was appended. Write its times as microseconds."
+                f"Spark would drop, or fractions of a second before 1970 as ORC of PyArrow, which Spark cannot read. "
+                f"Nothing was appended. Write its times as microseconds in Parquet."
             )
 
 
@@ -214,14 +218,19 @@ def _finer_in_parquet(file: InputFile) -> str:
 
 
 def _finer_in_orc(file: InputFile) -> str:
-    """Return the first timestamp column that has a fraction of a microsecond; empty if there is none."""
+    """Return the first timestamp column that has a fraction of a microsecond; empty if there is none.
+
+    A fraction of a second before 1970 counts too, if the C++ library of ORC wrote the file: it writes negative
+    nanoseconds, which the Java library rejects.
+    """
     with suppress(pa.ArrowException, OSError):
         reader = orc.ORCFile(_path(file))
         names = [field.name for field in reader.schema if _has_type(field.type, pa.types.is_timestamp)]
+        before_1970 = _SECOND if reader.writer == _ORC_CPP else 1
         for name in names:
             for stripe in range(reader.nstripes):
                 values = reader.read_stripe(stripe, columns=[name]).to_struct_array()
-                if any((numbers % 1000).any() for numbers in _numbers(values)):
+                if any((each % 1000).any() or (each[each < 0] % before_1970).any() for each in _numbers(values)):
                     return str(name)
     return ""
 

@@ -43,6 +43,7 @@ from spark_cas.programs.input.parts import (
     decoded_lines,
     encoding_name,
     keeps_line_ends,
+    require_free_names,
     require_whole_file,
     shown,
     text_pieces,
@@ -270,6 +271,7 @@ def json_rows(
     if schema is not None:
         field_converter(parsed_schema(schema), formats, scalars_only=False)  # reject unsupported types
     fields = _fields(spark, rows.where(rows[BAD].isNull()) if with_bad else rows, schema, files)
+    require_free_names(fields.names)
     used = {name.lower() for name in (*rows.columns, PLACE)} & {name.lower() for name in fields.names}
     if used:
         raise UsageError(f"the documents have a field {shown(min(used))}, which a load adds itself: rename it.")

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.errors import UsageError
-from spark_cas.spark.jvm import java_context, jvm_of
+from spark_cas.spark.jvm import java_context, java_session, jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)")
 _LOCAL = re.compile(r"file:(?://(?:localhost)?(?=/))?")
 _GLOB = re.compile(r"[*?\[{\\]")
-_BRACES = re.compile(r"\{([^{}]*)\}")
+_BRACES = re.compile(r"(?<!\\)\{([^{}]*)\}")
+_ESCAPED = re.compile(r"\\(.)|\[\^")
+_PLACE = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:(?=/))?(?://[^/]*)?")
+"""Scheme and authority of a path."""
 _ENCODED = re.compile(r"[^A-Za-z0-9_\-!.~'()*:@&=+$,;/]")
 """ASCII characters that Java's URI class percent-encodes in a path."""
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -39,14 +42,15 @@ class Listing:
 
     files: tuple[InputFile, ...]
     skipped: tuple[str, ...]
-    """Paths in folders that were skipped because their names begin with ``_`` or ``.``."""
+    """Paths in folders, or of a pattern, that were skipped because of a name that begins with ``_`` or ``.``."""
 
 
 def list_input(paths: Sequence[str], spark: "SparkSession | None") -> Listing:
     """List the files of all ``--input`` paths.
 
-    An existing path is used literally, any other as a glob pattern. Folders are listed recursively without hidden
-    names. Without a session, all paths without a scheme are local.
+    An existing path is used literally, any other as a glob pattern of Hadoop. Folders are listed recursively without
+    hidden names. A pattern matches a hidden name only if it has the ``_`` or ``.`` itself. Without a session, all
+    paths without a scheme are local.
 
     Raises UsageError if a path does not exist or needs a session, a file occurs twice, or Spark would skip a file.
     """
@@ -58,7 +62,7 @@ def list_input(paths: Sequence[str], spark: "SparkSession | None") -> Listing:
         elif spark is None:
             raise UsageError(f"--input {each}: only Spark lists this file system, and no session is running.")
         else:
-            result += _list_with_spark(each, spark)
+            result += _list_with_spark(each, spark, skipped)
     result.sort(key=lambda file: file.path)
     _require_each_once(result)
     return Listing(tuple(result), tuple(sorted(skipped)))
@@ -69,8 +73,9 @@ def is_input(output: str, paths: Iterable[str]) -> bool:
     target = os.path.realpath(output)
     while not os.path.exists(os.path.dirname(target)):
         target = os.path.dirname(target)
-    local = (_LOCAL.sub("", each, count=1) for each in paths if _is_local(each, None))
-    return any(_matches(each, target) or any(_lists(root, target) for root in _roots(each)) for each in local)
+    local = [_LOCAL.sub("", each, count=1) for each in paths if _is_local(each, None)]
+    roots = [root for each in local for root, is_named in _roots(each).items() if is_named]
+    return any(_matches(each, target) for each in local) or any(_lists(each, target) for each in roots)
 
 
 def literal(path: str) -> str:
@@ -119,28 +124,39 @@ def _list_local(path: str, skipped: list[str]) -> Iterator[InputFile]:
     roots = _roots(path)
     if not roots:
         raise UsageError(f"--input {path}: no such file or folder, and no file matches it as a pattern.")
-    for root in map(os.path.abspath, roots):
+    for match, is_named in sorted(roots.items()):
+        root = os.path.abspath(match)
+        if not is_named:
+            skipped.append(os.path.join(root, "") if Path(root).is_dir() else root)
+            continue
         if Path(root).is_dir():
             yield from _list_folder(root, skipped)
         elif not is_hidden(Path(root).name):
             yield _local_file(root)
-        elif roots == [path]:
+        elif path in roots:
             raise _hidden_by_spark(root)
         else:
             skipped.append(root)
 
 
-def _roots(path: str) -> list[str]:
-    """Return the files and folders that a local path names, or matches as a pattern."""
+def _roots(path: str) -> dict[str, bool]:
+    """Return the files and folders that a local path names, or matches as a pattern.
+
+    The value is False for those in a hidden folder that the pattern does not name.
+    """
     if os.path.lexists(path):
-        return [path]
-    return sorted({match for pattern in _without_braces(path) for match in glob.glob(pattern)})
+        return {path: True}
+    roots: dict[str, bool] = {}
+    for pattern in _python_patterns(path):
+        for match in glob.glob(pattern):
+            roots[match] = roots.get(match, False) or _names_hidden(_parts(pattern), _parts(match))
+    return roots
 
 
 def _matches(path: str, target: str) -> bool:
     """Return whether a real path, which need not exist, matches the pattern of an input."""
     parent, name = os.path.split(target)
-    pairs = () if os.path.lexists(path) else map(os.path.split, _without_braces(path.rstrip("/")))
+    pairs = () if os.path.lexists(path) else map(os.path.split, _python_patterns(path.rstrip("/")))
     return any(
         fnmatchcase(name, pattern)
         and not is_hidden(name)
@@ -194,20 +210,30 @@ def _cannot_list(error: OSError) -> None:
     raise UsageError(f"--input: folder {error.filename} cannot be listed: {error.strerror}.") from error
 
 
-def _without_braces(pattern: str) -> Iterator[str]:
-    """Expand ``{a,b}``, which Hadoop's patterns support and Python's do not."""
+def _python_patterns(pattern: str) -> Iterator[str]:
+    """Return a pattern of Hadoop as patterns of Python, which have neither ``{a,b}``, ``[^a]`` nor a backslash."""
     result = _BRACES.search(pattern)
     if result is None:
-        yield pattern
+        yield _ESCAPED.sub(lambda each: glob.escape(each[1]) if each[1] else "[!", pattern)
         return
     for each in result[1].split(","):
-        yield from _without_braces(pattern[: result.start()] + each + pattern[result.end() :])
+        yield from _python_patterns(pattern[: result.start()] + each + pattern[result.end() :])
 
 
-def _list_with_spark(path: str, spark: "SparkSession") -> list[InputFile]:
+def _parts(path: str) -> list[str]:
+    return [each for each in path.split("/") if each not in ("", ".")]
+
+
+def _names_hidden(patterns: Sequence[str], names: Sequence[str]) -> bool:
+    """Return whether a pattern has the ``_`` or ``.`` of each hidden name that it matches."""
+    return all(each[0] in "_." or not is_hidden(name) for each, name in zip(patterns, names, strict=True))
+
+
+def _list_with_spark(path: str, spark: "SparkSession", skipped: list[str]) -> Iterator[InputFile]:
+    """Yield the files of a path that Spark lists, and add those in hidden folders of a pattern to ``skipped``."""
     from pyspark.errors import AnalysisException
 
-    listed, names = None, set()
+    listed, names, candidate = None, set(), path
     for candidate in (literal(path), path) if _GLOB.search(path) else (path,):
         reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
         try:
@@ -229,21 +255,40 @@ def _list_with_spark(path: str, spark: "SparkSession") -> list[InputFile]:
     for name in names:
         # The source has no row for an empty file. Its listing has one slash in file:/a.
         result.setdefault(re.sub(r"^file:/+", "file:/", name), (0, 0))
-    return [
-        InputFile(each, size, time, _partitions(_folders_below(path, each)))
-        for each, (size, time) in sorted(result.items())
-    ]
+    absolute = _absolute(path, spark)
+    patterns = [*_python_patterns(absolute)] if candidate == path else [glob.escape(absolute)]
+    for file, (size, time) in sorted(result.items()):
+        partitions = {each for pattern in patterns for each in _partitions_below(pattern, file)}
+        if len(partitions - {None}) > 1 or not partitions:
+            raise UsageError(
+                f"--input {path}: it is not clear which folders of file {file} are below the pattern. Nothing was "
+                f"appended. Give the absolute path of one folder."
+            )
+        if partitions == {None}:
+            skipped.append(file)
+        yield from (InputFile(file, size, time, each) for each in partitions if each is not None)
 
 
-def _folders_below(root: str, file: str) -> list[str]:
-    """Return the folders between an input path, which may be a pattern, and a listed file."""
-    patterns = _SCHEME.sub("", root, count=1).strip("/").split("/")
-    folders = _SCHEME.sub("", file, count=1).strip("/").split("/")[:-1]
-    for start in range(len(folders) - len(patterns) + 1):
-        candidates = folders[start : start + len(patterns)]
-        if all(name == each or fnmatchcase(name, each) for name, each in zip(candidates, patterns, strict=True)):
-            return folders[start + len(patterns) :]
-    return []
+def _absolute(path: str, spark: "SparkSession") -> str:
+    """Return the path as Spark resolves it: with the working directory, and without ``//`` and ``/./``."""
+    jvm = jvm_of(spark)
+    if jvm is None:
+        return path  # the working directory of a Connect server is unknown
+    place = jvm.org.apache.hadoop.fs.Path(path)
+    files = place.getFileSystem(java_session(spark).sessionState().newHadoopConf())
+    return str(place.makeQualified(files.getUri(), files.getWorkingDirectory()).toString())
+
+
+def _partitions_below(pattern: str, file: str) -> "Iterator[tuple[tuple[str, str | None], ...] | None]":
+    """Yield the partitions of a file below a folder that a pattern matches; None if the folder is hidden."""
+    place = _PLACE.sub("", pattern, count=1)
+    patterns, names = _parts(place), _parts(_PLACE.sub("", file, count=1))
+    is_relative = place != "" and not place.startswith("/")
+    for start in range(len(names) - len(patterns) + 1 if is_relative else 1):
+        end = start + len(patterns)
+        matched = names[start:end]
+        if len(matched) == len(patterns) and all(map(fnmatchcase, matched, patterns)):
+            yield _partitions(names[end:-1]) if _names_hidden(patterns, matched) else None
 
 
 def _partitions(folders: Iterable[str]) -> tuple[tuple[str, str | None], ...]:

@@ -24,6 +24,8 @@ POSITION_COLUMNS = (FILE, POSITION)
 BAD = "_input_bad"
 """Column with a bad row as a JSON object; null for a valid row. The other columns of a bad row are null."""
 
+_OWN_PREFIX = "_input_"
+"""Prefix of the names of all columns that a load adds."""
 _SPARK_HASH_SEED = 42
 _ROWS_PER_BYTE = 1 << 20
 """Factor from the first byte of a part to its first position. A byte of a compressed file may contain many rows."""
@@ -97,6 +99,16 @@ def shown(value: object) -> str:
 
 PartReader = Callable[[Part, Iterator[bytes]], Iterator[pa.RecordBatch]]
 """A function that converts the bytes of a part to batches of rows. They arrive in pieces that end with a line end."""
+
+
+def require_free_names(names: Iterable[str]) -> None:
+    """Raise UsageError for a column of the input that may have the name of a column that a load adds."""
+    for name in names:
+        if name.lower().startswith(_OWN_PREFIX):
+            raise UsageError(
+                f"--input: column {name} begins with {_OWN_PREFIX}, as the columns that a load adds. Nothing was "
+                f"appended. Rename it."
+            )
 
 
 def file_key(path: str) -> int:

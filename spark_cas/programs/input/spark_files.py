@@ -112,10 +112,7 @@ def first_lines(spark: "SparkSession", file: InputFile, lines: int) -> tuple[byt
 
 
 def with_position(schema: T.StructType) -> T.StructType:
-    """Add the columns `FILE` and `POSITION` to a schema. Raises UsageError if it has a column of that name."""
-    for name in schema.names:
-        if name.lower() in (FILE, POSITION):
-            raise UsageError(f"the input has a column {name}, which a load adds itself: rename it.")
+    """Add the columns `FILE` and `POSITION` to a schema."""
     fields = [
         T.StructField(FILE, T.IntegerType(), nullable=False),
         T.StructField(POSITION, T.LongType(), nullable=False),

@@ -139,7 +139,7 @@ class PinnedBounds:
         """Return the option ``expectedOffsets`` for a write that expects no records after these bounds."""
         return json.dumps({str(partition): each.end_offset for partition, each in enumerate(self.bounds)})
 
-    def to_json(self, **saved: str) -> str:
+    def to_json(self, **saved: str | int) -> str:
         """Return one line of JSON with the bounds, and ``saved`` as further fields."""
         ends = json.loads(self.expected_offsets)
         plain = {name: getattr(self, name) for name in ("topic", "log_id", "layout_epoch", "pinned_at_ms")}

@@ -74,10 +74,10 @@ class _Failpoints:
         """Add a failpoint after the rows of a saved state, and before its offsets."""
         write_offsets = module._Folder.write_offsets
 
-        def write_at_failpoint(place, at, rows):
+        def write_at_failpoint(place, at, rows, count):
             self._path = rows
             self.reach("saving")
-            write_offsets(place, at, rows)
+            write_offsets(place, at, rows, count)
 
         module._Folder.write_offsets = write_at_failpoint
 

@@ -24,7 +24,7 @@ from tests.programs.input.avro_bytes import ROW, SYNC, block, container, deflate
 def rows(data):
     part = Part("file:/f.avro")
     head = read_header(part, data)
-    parsed = parse_schema(head.schema, part.path)
+    parsed = parse_schema(head.schema, part.path, is_julian=head.is_julian)
     target = arrow_type(merged_columns([("", parsed.spark)]))
     result = []
     for values in read_records(part, data, head, parsed, target):
@@ -109,6 +109,26 @@ def test_file_that_is_no_avro(data):
     part = Part("file:/f.avro")
     with pytest.raises(Exception, match=r"file:/f\.avro"):
         parse_schema(read_header(part, data).schema, part.path)
+
+
+DATE, MILLIS, MICROS = (
+    {"type": kind, "logicalType": name}
+    for kind, name in (("int", "date"), ("long", "timestamp-millis"), ("long", "timestamp-micros"))
+)
+SINCE_1900 = -2_208_988_800_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"), [(DATE, -141_427), (["null", MILLIS], SINCE_1900), (MICROS, SINCE_1900 * 1000)]
+)
+def test_times_in_the_julian_calendar_of_old_versions_of_spark_are_rejected(kind, first):
+    prefix = number(1) if isinstance(kind, list) else b""
+    for marks in ({"version": "2.4.8"}, {"version": "3.5.1", "legacyDateTime": ""}):
+        metadata = {f"org.apache.spark.{name}": value for name, value in marks.items()}
+        assert len(rows(container(record(x=kind), prefix + number(first), **metadata))) == 1
+        rejected(container(record(x=kind), prefix + number(first - 1), **metadata))
+    for metadata in ({}, {"org.apache.spark.version": "3.5.1"}):
+        assert len(rows(container(record(x=kind), prefix + number(first - 1), **metadata))) == 1
 
 
 def test_each_cut_is_rejected_except_between_blocks():

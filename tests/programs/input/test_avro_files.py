@@ -175,6 +175,11 @@ def test_invalid_header_is_rejected_before_tasks_read_rows(spark, write, data):
         header(ROW, codec="deflate") + block(1, b"xyz"),
         container(record(v="boolean"), b"\x02"),
         container(record(v="string"), text(b"\xff")),
+        container(
+            record(d={"type": "int", "logicalType": "date"}),
+            number(-719_164),
+            **{"org.apache.spark.version": "2.4.8"},
+        ),
     ],
 )
 def test_invalid_rows_are_rejected(spark, write, data):

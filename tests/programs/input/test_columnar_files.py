@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 import json
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -65,7 +66,10 @@ def test_column_that_only_some_files_have_is_null_in_the_others(write, read):
 
 
 def test_conflicting_types_are_rejected_by_file_and_column(write, read):
-    write("a", id=pa.array([1], pa.int64()))
+    amount = Decimal("1.50")
+    write("a", id=pa.array([1], pa.int64()), amount=pa.array([amount], pa.decimal128(5, 2)))
+    write("b", amount=pa.array([amount * 10**20], pa.decimal128(30, 2)))
+    assert [row["amount"] for row in read()] == [amount, amount * 10**20]
     write("b", id=["one"])
     with pytest.raises(UsageError, match=r"b\.\w+.*id"):
         read()
@@ -75,6 +79,14 @@ def test_names_that_differ_only_by_case_are_rejected(write, read):
     write("a", id=[1])
     write("b", Id=[1])
     with pytest.raises(UsageError, match="Id"):
+        read()
+
+
+@pytest.mark.parametrize("kind", ["parquet"], indirect=True)
+def test_names_in_a_key_that_differ_only_by_case_are_rejected(write, read):
+    key = pa.struct([("a", pa.int64()), ("A", pa.int64())])
+    write("a", m=pa.array([[({"a": 1, "A": 2}, 3)]], pa.map_(key, pa.int64())))
+    with pytest.raises(UsageError, match=r"m\.key\.A"):
         read()
 
 
@@ -210,6 +222,15 @@ def test_fraction_of_a_microsecond_is_rejected(kind, read, tmp_path, number, is_
     assert len(read()) == 3
 
 
+@pytest.mark.parametrize("kind", ["orc"], indirect=True)
+def test_fraction_of_a_second_before_1970_in_orc_of_pyarrow_is_rejected(write, read):
+    write("a", odd=pa.array([-2_000_000, 1], pa.timestamp("us")))
+    assert len(read()) == 2
+    write("a", odd=pa.array([-1_500_000], pa.timestamp("us")))
+    with pytest.raises(UsageError, match=r"odd .*a\.orc .*1970"):
+        read()
+
+
 @pytest.mark.parametrize("kind", ["parquet"], indirect=True)
 def test_int96_keeps_microseconds_of_all_years(read, tmp_path):
     times = [dt.datetime(1, 1, 1, 0, 0, 0, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)]  # noqa: DTZ001
@@ -269,7 +290,14 @@ def _write_overflow(file):
     pq.write_table(pa.table({"t": pa.array([2**62], pa.timestamp("ms"))}), file)
 
 
+def _write_wrong_byte(file):
+    numbers = pa.table({"id": [1, 2**40, 2**50]})  # the statistics have the first and the last
+    pq.write_table(numbers, file, compression="none", use_dictionary=False, write_page_checksum=True)
+    file.write_bytes(file.read_bytes().replace((2**40).to_bytes(8, "little"), (2**41).to_bytes(8, "little")))
+
+
 UNREADABLE = {
+    "checksum": (_write_wrong_byte, "[INPUT_UNREADABLE] [FAILED_READ_FILE.NO_HINT]"),
     "brotli": (lambda file: pq.write_table(pa.table({"id": [1]}), file, compression="brotli"), "BrotliCodec"),
     "overflow": (_write_overflow, "overflow"),
     "encrypted-column": (lambda file: _write_encrypted(file, plaintext_footer=True), "rypt"),

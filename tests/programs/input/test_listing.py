@@ -98,6 +98,22 @@ def test_folders_of_partitions_keep_their_text(tmp_path):
     assert found.partitions == (("note", "a/b"), ("none", None))
 
 
+SUB = ["sub/b.csv", "sub/day=1/h.csv", "sub/deep/c.csv"]
+PATTERNS = {
+    "/sub/": SUB,
+    "./sub": SUB,
+    "s*//": SUB,
+    "{sub,region=*}": ["region=007/g.csv", *SUB],
+    "[^a-e]*": ["region=007/g.csv", *SUB],
+    "[!a-r]*": SUB,
+    "*/[^b]*": ["region=007/g.csv", *SUB[1:]],
+    r"e\[1\].csv": ["e[1].csv"],
+    "_*": ["_hidden/f.csv"],
+    "{_hidden,sub}": ["_hidden/f.csv", *SUB],
+    "*/_tmp": ["deep/_tmp/h.csv"],
+}
+
+
 @pytest.mark.spark
 def test_spark_lists_the_same_files(spark, folder, tmp_path, monkeypatch):
     """A file system that only Spark can list, such as a bucket, follows the same rules."""
@@ -107,10 +123,21 @@ def test_spark_lists_the_same_files(spark, folder, tmp_path, monkeypatch):
     (folder / "empty.csv").touch()
     os.utime(folder / "empty.csv", ns=(0, 0))
     by_python = list_input([str(folder)], spark)
-    monkeypatch.setattr("spark_cas.programs.input.listing._is_local", lambda *_: False)
+    monkeypatch.setattr("spark_cas.programs.input.listing._is_local", lambda _, session: session is None)
     assert list_input([f"file:{folder}"], spark) == Listing(by_python.files, ())
     assert names(list_input([f"file://{folder}/e[1].csv"], spark), folder) == ["e[1].csv"]
     assert names(list_input([f"file://{folder}/{{a,e1}}.csv"], spark), folder) == ["a.csv", "e1.csv"]
     for path in ("_d.csv", "nothing.csv", "nothing*.csv"):
         with pytest.raises(UsageError):
             list_input([f"file:{folder}/{path}"], spark)
+    for name in ("sub/day=1/h.csv", "deep/_tmp/h.csv"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("id\n1\n")
+    for pattern, expected in PATTERNS.items():
+        by_python, by_spark = (list_input([f"file:{folder}/{pattern}"], each) for each in (None, spark))
+        assert by_spark.files == by_python.files, pattern
+        assert names(by_python, folder) == expected, pattern
+    for unclear in ("/elsewhere", "*"):
+        monkeypatch.setattr("spark_cas.programs.input.listing._absolute", lambda *_, unclear=unclear: unclear)
+        with pytest.raises(UsageError, match="not clear which folders"):
+            list_input([f"file:{folder}"], spark)
