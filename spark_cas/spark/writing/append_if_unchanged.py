@@ -25,7 +25,7 @@ from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.after_expansion import may_have_expired, require_never_begun
 from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.log.open import open_log
-from spark_cas.options.parse import parse_route
+from spark_cas.options.parse import as_text, parse_route
 from spark_cas.options.table import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.spark.reading.bootstrap import PinnedBounds, PinnedLog
 from spark_cas.spark.schema import RECORDS, mark_of
@@ -70,7 +70,7 @@ class _Piece:
 
 
 def append_if_unchanged(
-    df: "DataFrame", path_or_options: str | Mapping[str, str | float], by: Literal["key"] = "key"
+    df: "DataFrame", path_or_options: str | Mapping[str, str | float | None], by: Literal["key"] = "key"
 ) -> IfUnchanged:
     """Append each row whose key has not changed since its ``expected_offset``, and return the other rows.
 
@@ -111,9 +111,8 @@ def append_if_unchanged(
             f"append_if_unchanged needs a column {COLUMN} (bigint): the offset below which the caller has read the "
             f"key of the row. Add it. Null means no check."
         )
-    values = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     with own_errors():
-        return _Rounds(df, {name: str(value) for name, value in values.items()}).run()
+        return _Rounds(df, as_text(path_or_options)).run()
 
 
 class _Rounds:
