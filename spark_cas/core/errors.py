@@ -251,7 +251,7 @@ class AccessDeniedError(StorageError, kind=ErrorKind.ACCESS_DENIED, retriable=Fa
 
 
 class NotStoredError(StorageError, kind=ErrorKind.NOT_STORED, retriable=False):
-    """The store never accepts these rows. Each retry appends those before them again."""
+    """The store never accepts these rows. Each retry appends the accepted rows again."""
 
 
 class TransactionEndedError(StorageError):

@@ -71,7 +71,8 @@ _VARIES = re.compile(
 _TIME_WINDOW = re.compile(r"\b(?:session_)?window\s*\(", re.IGNORECASE)
 """A function that omits rows without a time, and may repeat others."""
 _MOVING_TIME = re.compile(r"(['\"])\s*(?:now|today|tomorrow|yesterday)\s*\1", re.IGNORECASE)
-"""A text that Spark converts to the current time or date."""
+"""A text that Spark converts to the current time or date, where it expects one."""
+_TIME_TYPE = re.compile(r"\b(?:to_)?date\b|timestamp", re.IGNORECASE)
 _DIRECTION = re.compile(r"(?P<expression>.+?)\s+(?P<direction>asc|desc)\s*", re.IGNORECASE | re.DOTALL)
 _FIRST_LINES = 100
 _ORDER = "_order_"
@@ -315,17 +316,20 @@ def _expression(request: LoadRequest, frame: "DataFrame", argument: str, text: s
         _ = frame.select(column).columns  # if the expression itself is invalid, this raises
         raise _unstable(argument) from error
     # Spark regards the time and the user as constant. The name of the column has each function that it resolved.
-    checks = ((_VARIES, resolved), (_VARIES, code), (_TIME_WINDOW, code), (_MOVING_TIME, text))
+    moving = text if _TIME_TYPE.search(f"{text} {frame.schema.simpleString()}") else ""
+    checks = ((_VARIES, resolved), (_VARIES, code), (_TIME_WINDOW, code), (_MOVING_TIME, moving))
     if match := next(filter(None, (pattern.search(each) for pattern, each in checks)), None):
-        raise _unstable(argument, f", found {match[0]}")
+        # Without the arguments, which may contain a key.
+        raise _unstable(argument, match[0].partition("(")[0].split("'")[0])
     return column
 
 
-def _unstable(argument: str, detail: str = "") -> UsageError:
+def _unstable(argument: str, function: str = "") -> UsageError:
+    found = f": {function.strip()} does not" if function else ""
     return UsageError(
-        f"{argument}: each row needs one value, the same in a rerun{detail}. Nothing was appended. Use columns and "
-        f"constants, such as timestamp'2026-11-30 00:00:00', without the current time or user, random values, "
-        f"input_file_name(), generators, aggregates and windows."
+        f"{argument}: an expression must give one value for each row, and the same in a rerun{found}. Nothing was "
+        f"appended. Use columns and constants, such as timestamp'2026-11-30 00:00:00', without the current time or "
+        f"user, random values, input_file_name(), generators, aggregates and windows."
     )
 
 

@@ -93,9 +93,8 @@ def save_state(
     # Check again after everything was read.
     _require_same_log(log)
     _require_all_tombstones(log, oldest)
-    count = int(counted.get["rows"])
-    target.write_offsets(log.at, rows, count)
-    return Saved(log.at, rows, count)
+    target.write_offsets(log.at, rows)
+    return Saved(log.at, rows, int(counted.get["rows"]))
 
 
 def refreshed(spark: "SparkSession", log: PinnedLog, before: SavedState) -> "DataFrame":
@@ -182,9 +181,9 @@ class _Folder:
             state.write.parquet(path)
         return name
 
-    def write_offsets(self, at: PinnedBounds, rows: str, count: int) -> None:
-        """Save the state whose rows have this name and number. From now on `load` finds it."""
-        text = at.to_json(state=rows, format=self._kind, rows=count)
+    def write_offsets(self, at: PinnedBounds, rows: str) -> None:
+        """Save the state whose rows have this name. From now on `load` finds it."""
+        text = at.to_json(state=rows, format=self._kind, rows=self._rows(rows).count())
         line = self._spark.createDataFrame([(text,)], "line STRING")
         try:
             line.coalesce(1).write.mode("errorifexists").text(f"{self._path}/{_OFFSETS}")
@@ -211,13 +210,16 @@ class _Folder:
             )
         (line,) = lines
         at, name, count = _read_offsets(line, self._kind)
+        return _complete(SavedState(at, self._rows(name)), f"{self._path}/{name}", count)
+
+    def _rows(self, name: str) -> "DataFrame":
         path = f"{self._path}/{name}"
-        if self._kind == "csv":
-            texts = self._spark.read.schema(_CSV_COLUMNS).options(**_READ_CSV).csv(path)
-            # A state has no nulls. Spark reads an empty CSV text as null.
-            values = (sf.coalesce(name, sf.lit("")).cast("binary").alias(name) for name in ("key", "value"))
-            return _complete(SavedState(at, texts.select(*values, *STATE.names[2:])), path, count)
-        return _complete(SavedState(at, self._spark.read.schema(STATE).parquet(path)), path, count)
+        if self._kind != "csv":
+            return self._spark.read.schema(STATE).parquet(path)
+        texts = self._spark.read.schema(_CSV_COLUMNS).options(**_READ_CSV).csv(path)
+        # A state has no nulls. Spark reads an empty CSV text as null.
+        values = (sf.coalesce(column, sf.lit("")).cast("binary").alias(column) for column in ("key", "value"))
+        return texts.select(*values, *STATE.names[2:])
 
     def _lines(self) -> set[str] | None:
         """Return up to three different lines of the offsets folder; None if there is no folder."""
@@ -251,8 +253,8 @@ class _Table:
         state.write.saveAsTable(self._name)
         return self._name
 
-    def write_offsets(self, at: PinnedBounds, rows: str, count: int) -> None:
-        offsets = at.to_json(state=rows, format="table", rows=count)
+    def write_offsets(self, at: PinnedBounds, rows: str) -> None:
+        offsets = at.to_json(state=rows, format="table", rows=self._spark.table(self._name).count())
         change = f"ALTER TABLE IDENTIFIER(:name) SET TBLPROPERTIES ('{_PROPERTY}' = '{offsets}')"
         self._spark.sql(change, {"name": self._name})
 

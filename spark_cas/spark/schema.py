@@ -168,7 +168,7 @@ class Mark:
         if absent:
             raise OptionError(
                 f"spark_cas.route had the option {absent[0]}, which the write lacks. Nothing was appended. Use the "
-                f"same options in both."
+                f"same options in both, or remove it from those of route."
             )
 
     def require_new(self, partitions: int) -> None:

@@ -209,6 +209,14 @@ def test_expression_that_gives_other_rows_in_a_rerun_appends_nothing(load, folde
     assert (code in codes, report["rows"]) == (True, 0)
 
 
+def test_error_of_an_expression_shows_no_key(load, folder):
+    code, report, said = load(
+        "--input", str(folder), *ROWS[:4], "--value", "aes_encrypt(n, 'canary-89abcdef')", *ROWS[6:]
+    )
+    assert (code, "aes_encrypt" in report["message"]) == (2, True)
+    assert "canary" not in f"{report} {said}"
+
+
 def test_suggestions_are_columns_of_the_input(load, folder):
     code, report, _ = load("--input", str(folder), "--format", "csv", "--key", "idd", *ROWS[4:])
     assert (code, "`id`, `n`]" in report["message"], "_input" in report["message"]) == (2, True, False)

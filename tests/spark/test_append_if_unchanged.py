@@ -197,9 +197,9 @@ def test_wrong_row_is_reported_before_any_row_is_appended(spark, two, address, w
     assert sum(map(len, bounded(two).values())) == before
 
 
-def begin(log, days=0, **fields):
+def begin(log, days=0, name="job", **fields):
     """Record a plan of the job that is some days old, and return it."""
-    plan = pin_plan(log, "job", ExpectedOffsets("none"), compare=BY_KEY, round_of="job", record=False)
+    plan = pin_plan(log, name, ExpectedOffsets("none"), compare=BY_KEY, round_of="job", record=False)
     return log.record_plan(replace(plan, pinned_at_ms=clock.now_ms() - days * 86_400_000, **fields))
 
 
@@ -213,13 +213,38 @@ def test_expired_rows_of_the_job_are_not_returned_as_rejected(spark, two, addres
     append_foreign(two, 0, key)
     assert told(append_if_unchanged(given, call).rejected, "key") == [(key,)]
     two.forget(two.plan("job"))
-    plan = begin(two, days=8, end_offsets=(end, two.bounds(1).end_offset))
+    ends = (end, two.bounds(1).end_offset)
+    # Earlier builds had a plan for each round.
+    rounds = [begin(two, days=8, name=f"job.unchanged.{number}", end_offsets=ends) for number in (1, 2)]
+    with pytest.raises(ProgressLostError):
+        append_if_unchanged(given, call)
+    for each in rounds:
+        two.forget(each)
+    plan = begin(two, days=8, end_offsets=ends)
     with pytest.raises(ProgressLostError):
         append_if_unchanged(given, call)
     # The ledger has the entry of the other partition.
     JobWriter(two, plan, 1).must_append("x", complete=True)
     with pytest.raises(ProgressLostError):
         append_if_unchanged(given, call)
+
+
+@pytest.mark.parametrize("address", [KAFKA], indirect=True)
+def test_more_rows_of_a_complete_job_are_rejected_at_once(spark, two, address, monkeypatch):
+    """The first call has no row of the partition of the new row, so the ledger has no digest of it."""
+    append, calls = module._Rounds._append, []
+
+    def counted(rounds, frame):
+        calls.append(frame)
+        return append(rounds, frame)
+
+    (first, *_), (second, *_) = bounded(two)[0], bounded(two)[1]
+    call = {"path": address, "job": "job"}
+    append_if_unchanged(rows(spark, (first, "new", None)), call)
+    monkeypatch.setattr(module._Rounds, "_append", counted)
+    with pytest.raises(InputChangedError):
+        append_if_unchanged(rows(spark, (first, "new", None), (second, "more", None)), call)
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("address", [KAFKA], indirect=True)
@@ -254,6 +279,8 @@ def test_unsupported_call_is_rejected(spark, path, log):
         append_if_unchanged(given, {"path": path, "compare": "key"})
     with pytest.raises(OptionError, match="only by='key'"):
         append_if_unchanged(given, path, by="partition")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="decides on option lockWaitTimeout itself"):
+        append_if_unchanged(given, {"path": path, "lockWaitTimeout": "5s"})
 
 
 def test_rows_that_were_placed_for_fewer_partitions_are_never_appended_to_more(spark, log, path, monkeypatch):

@@ -102,6 +102,7 @@ def plan_of_remaining(log: Backend, layout: Layout, newest: Plan, job: str, earl
         whole=newest.whole,
         input=newest.input,
         partitioner=newest.partitioner,
+        topics=newest.topics,
     )
 
 

@@ -78,6 +78,12 @@ def check_parquet_footers(spark: "SparkSession", files: Sequence[InputFile]) -> 
             )
 
 
+_FINER = {
+    "parquet": "they have fractions of a microsecond",
+    "orc": "they have fractions of a microsecond, or of a second before 1970",
+}
+
+
 def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
     """Check that timestamps of local ORC files, and INT96 timestamps of local Parquet files, are whole microseconds.
 
@@ -88,9 +94,8 @@ def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
     for file, column in _of_local(_finer_in_parquet if format_name == "parquet" else _finer_in_orc, files):
         if column:
             raise UsageError(
-                f"--input: column {column} of file {file.path} has times with fractions of a microsecond, which "
-                f"Spark would drop, or fractions of a second before 1970 as ORC of PyArrow, which Spark cannot read. "
-                f"Nothing was appended. Write its times as microseconds in Parquet."
+                f"--input: column {column} of file {file.path} has times that Spark cannot keep: "
+                f"{_FINER[format_name]}. Nothing was appended. Write its times as microseconds in Parquet."
             )
 
 

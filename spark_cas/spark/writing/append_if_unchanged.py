@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as sf
@@ -120,7 +121,7 @@ class _Rounds:
 
     def __init__(self, df: "DataFrame", options: Mapping[str, str]) -> None:
         request = parse_route(options)
-        ours = _OURS if request.whole else _OURS | {"atomic"}
+        ours = _OURS if request.whole else _OURS | {"atomic", "lockwaittimeout"}
         used = sorted(name for name in options if name.lower() in ours)
         if used:
             raise OptionError(f"append_if_unchanged decides on option {used[0]} itself. Leave it out.")
@@ -148,19 +149,19 @@ class _Rounds:
             log = PinnedLog(self._spark, self._reading)
             # Computed once, because compaction may remove a record that rejects a row before a second read.
             judged = self._judged(log, done).localCheckpoint()
-            # All rounds are runs of one job, which the brokers or the store let only one call append. So each round
-            # also has the rows that the job has already appended, and skips them.
+            # All rounds are runs of one job. Its writers fence each other, so two calls append no row twice. Each
+            # round also has the rows that the job has already appended, and skips them.
             own = [partition for partition, piece in done.items() if piece.job != self._job]
             refusal = self._append(self._holding(judged).where(~sf.col("partition").isin(*own)))
-            done = self._done()
+            before, done = done, self._done()
             if refusal is None:
                 return IfUnchanged(self._appended(done), judged.where("NOT holds").drop("holds"))
+            rounds += 1
+            if rounds == _MOST_ROUNDS or (isinstance(refusal, InputChangedError) and done == before):
+                raise refusal
             if isinstance(refusal, InputChangedError):
                 # Another call of the job has appended other rows since this one read the log.
                 self._require_same(done)
-            rounds += 1
-            if rounds == _MOST_ROUNDS:
-                raise refusal
 
     def _unexpired(self) -> dict[int, _Piece]:
         """Return the same as `_done`, if earlier calls of the job have no other rows.
@@ -184,13 +185,15 @@ class _Rounds:
 
     def _require_entries(self, done: Mapping[int, _Piece]) -> None:
         with open_log(self._request.spec) as log:
-            plan = log.plan(self._job)
-            # The write reports a plan of another job or of another log of this name.
-            if plan is None or plan.round_of != self._job or plan.log_id != log.layout().log_id:
-                return
-            if log.completion(plan.job) is None and may_have_expired(log, plan):
-                for partition in set(range(plan.partitions)).difference(done):
-                    require_never_begun(log, plan, partition, log.bounds(partition).end_offset)
+            log_id = log.layout().log_id
+            rounds = takewhile(bool, (log.plan(f"{self._job}.unchanged.{number}") for number in count(1)))
+            for plan in [log.plan(self._job), *rounds]:
+                # The write reports a plan of another job or of another log of this name.
+                if plan is None or plan.round_of != self._job or plan.log_id != log_id:
+                    continue
+                if log.completion(plan.job) is None and may_have_expired(log, plan):
+                    for partition in set(range(plan.partitions)).difference(done):
+                        require_never_begun(log, plan, partition, log.bounds(partition).end_offset)
 
     def _holding(self, judged: "DataFrame") -> "DataFrame":
         return judged.where("holds").select(self._rows.columns)
@@ -263,8 +266,12 @@ class _Rounds:
                     f"an expected offset a key, and an offset from 0 on. Null and -1 mean no check.",
                     partition=partition,
                 )
-            if highest > last.get(partition, highest):
-                raise error_of(Truncated(highest, last[partition]), partition)
+            # On Spark Connect, only the server may reach the log. Its append rejects such rows.
+            if highest > last.get(partition, highest) and not is_remote():
+                with open_log(self._request.spec) as log:
+                    (bounds,) = log.bounds_of([partition], waiting=True, at_least=[highest])
+                if highest > bounds.end_offset:
+                    raise error_of(Truncated(highest, bounds.end_offset), partition)
         return {partition: lowest for partition, lowest, *_ in rows}
 
     def _unproven_below(self, at: PinnedBounds, done: Mapping[int, _Piece], lowest: Mapping[int, int]) -> list[int]:

@@ -262,7 +262,8 @@ def _partition_in_topic(df: "DataFrame", marks: Mapping[str, Mark], by: str) -> 
 def _with_source(df: "DataFrame", by: str) -> "DataFrame":
     """Return the rows with the column `_SOURCE` if they are a batch of a log, and ``by`` replaces its partitions."""
     is_read = by == "key" and not df.isStreaming and {"partition", "offset"} <= set(df.columns)
-    return df.withColumn(_SOURCE, sf.col("partition")) if is_read else df
+    # Rows without a key may move anywhere, and have no order to keep.
+    return df.withColumn(_SOURCE, sf.when(sf.col("key").isNotNull(), sf.col("partition"))) if is_read else df
 
 
 def _marked(df: "DataFrame", mark: Mark) -> "DataFrame":
@@ -411,6 +412,7 @@ def _total_order(
 
 def _by_bytes(df: "DataFrame", name: str) -> "Column":
     """Return a column that sorts by bytes. With a collation, different strings may compare as equal."""
-    if " collate " not in df.schema[name].dataType.simpleString():
+    kind = df.schema[name].dataType
+    if " collate " not in kind.simpleString() or not (isinstance(kind, StringType) or name == "headers"):
         return sf.col(name)
     return sf.col(name).cast(HEADERS if name == "headers" else BinaryType())

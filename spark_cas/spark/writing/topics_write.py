@@ -105,16 +105,16 @@ def _plan_load(
 
 def _require_no_rows_in_others(plan: Plan, requests: Mapping[str, WriteRequest]) -> None:
     """Raise InputChangedError if the job has appended rows to a topic for which this run has none."""
-    spec = next(iter(requests.values())).spec
+    spec, job = next(iter(requests.values())).spec, plan.continues or plan.job
     for topic in sorted(set(plan.topics) - requests.keys()):
         with open_here(spec.of_topic(topic)) as log, suppress(LogNotFoundError):
-            rows = sum(each.rows for each in job_progress(log, plan.job, proven=True))
+            rows = sum(each.rows for each in job_progress(log, job, proven=True))
             if rows:
                 raise InputChangedError(
-                    f"topic {topic} has {rows} rows of job {plan.job!r}, but the input now has none for it. Nothing "
+                    f"topic {topic} has {rows} rows of job {job!r}, but the input now has none for it. Nothing "
                     f"was appended now. Run the job with the rows that it began with, or load other rows under "
                     f"another job name.",
-                    job=plan.job,
+                    job=job,
                 )
 
 
