@@ -325,9 +325,9 @@ def _expression(request: LoadRequest, frame: "DataFrame", argument: str, text: s
 
 
 def _unstable(argument: str, function: str = "") -> UsageError:
-    found = f": {function.strip()} does not" if function else ""
+    culprit = f": {function.strip()} does not" if function else ""
     return UsageError(
-        f"{argument}: an expression must give one value for each row, and the same in a rerun{found}. Nothing was "
+        f"{argument}: an expression must give one value for each row, and the same in a rerun{culprit}. Nothing was "
         f"appended. Use columns and constants, such as timestamp'2026-11-30 00:00:00', without the current time or "
         f"user, random values, input_file_name(), generators, aggregates and windows."
     )
