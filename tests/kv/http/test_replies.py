@@ -104,7 +104,7 @@ def test_each_error_keeps_its_meaning(error):
     if kind == "UNKNOWN_OUTCOME":
         assert verdict == Unclear("the reason.")
     elif isinstance(verdict, NotDone):
-        assert kind in ("NOT_LEADER", "MAY_BE_STALE", "CONFLICT", "FENCED", "STORAGE", "ACCESS_DENIED")
+        assert kind in ("NOT_LEADER", "MAY_BE_STALE", "CONFLICT", "FENCED", "STORAGE", "ACCESS_DENIED", "NOT_STORED")
     else:
         assert isinstance(verdict, Refused)
         assert (type(verdict.error), str(verdict.error)) == (error, f"[{kind}] the reason.")
