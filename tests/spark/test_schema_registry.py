@@ -291,13 +291,16 @@ def test_each_failure_of_the_registry_has_its_error(spark, double):
         schema_registry.decode(frame, subject="union", registry=double.url)
 
 
+# The id 1, and others that have none: the last two have a number above that of an id.
+VALUES = [PREFIXED, b"\0\0\0", b"{}123456", b"", None, b"\0\x80\0\0\0\2", b"\0\xff\xff\xff\xff\2"]
+
+
 def test_the_columns_for_from_avro_and_to_avro(spark, double):
-    frame = spark.createDataFrame([Row(value=each) for each in (PREFIXED, b"\0\0\0", b"{}123456", b"", None)],
-                                  "value BINARY")  # fmt: skip
+    frame = spark.createDataFrame([Row(value=each) for each in VALUES], "value BINARY")
     schema = schema_registry.latest("flights-value", registry=double.url)
     framed = schema_registry.with_schema_id(schema_registry.payload("value"), schema)
     rows = frame.select(schema_registry.schema_id("value"), schema_registry.payload("value"), framed).collect()
-    assert [row[0] for row in rows] == [1, None, None, None, None]
+    assert [row[0] for row in rows] == [1, *[None] * (len(VALUES) - 1)]
     assert rows[0][1:] == (b"\4N1", PREFIXED)
     assert json.loads(str(schema.schema.schema_str)) == FLIGHT
     assert struct.unpack(">bI", PREFIXED[:5]) == (0, schema.schema_id)
