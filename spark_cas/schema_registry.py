@@ -117,7 +117,7 @@ def decode(df: "DataFrame", column: str = "value", *, subject: str, registry: Se
             if data is None:
                 return pa.scalar(None, kind)
             headers = batch["headers"][row].as_py() if "headers" in batch.schema.names else None
-            pairs = [(each["key"], each["value"]) for each in headers or ()]
+            pairs = [(each["key"], each["value"]) for each in headers or () if each is not None]
             record = client.record_of(data, pairs, is_key=column == "key")
             if record.text not in exact:
                 exact[record.text] = _exact_reader(record)

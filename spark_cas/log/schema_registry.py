@@ -127,7 +127,7 @@ class SchemaRegistry:
         return result
 
     def record_of(
-        self, data: bytes, headers: Iterable[tuple[str, bytes | None]], *, is_key: bool = False
+        self, data: bytes, headers: Iterable[tuple[str | None, bytes | None]], *, is_key: bool = False
     ) -> "EncodedRecord":
         """Read the schema of a key or value, from the data and the headers of its record.
 
@@ -137,7 +137,8 @@ class SchemaRegistry:
             StorageError: The registry cannot be reached, or failed.
         """
         schema_id = SchemaId("AVRO")
-        context = SerializationContext("", MessageField.KEY if is_key else MessageField.VALUE, [*headers])
+        named: list[tuple[str, str | bytes | None]] = [(key, value) for key, value in headers if key is not None]
+        context = SerializationContext("", MessageField.KEY if is_key else MessageField.VALUE, named)
         try:
             payload = dual_schema_id_deserializer(data, context, schema_id)
         except (SerializationError, ValueError, struct.error) as error:
@@ -152,7 +153,7 @@ class SchemaRegistry:
     def decode(
         self,
         data: bytes,
-        headers: Iterable[tuple[str, bytes | None]],
+        headers: Iterable[tuple[str | None, bytes | None]],
         *,
         is_key: bool = False,
         reader: Any = None,  # noqa: ANN401 - as fastavro

@@ -239,7 +239,8 @@ def test_invalid_data_that_fastavro_would_change_fails_the_query(spark, double, 
 
 @pytest.mark.parametrize("in_header", [False, True])
 def test_the_bytes_are_those_of_the_wire_format(spark, double, in_header):
-    old = [("__value_schema_id", b"old"), ("__key_schema_id", b"old"), ("h", None)]
+    others = [("h", None), None, (None, b"\1")]
+    old = [("__value_schema_id", b"old"), ("__key_schema_id", b"old"), *others]
     frame = spark.createDataFrame(
         [("N1", Row(tail="N1"), old), (None, None, None)],
         "key STRING, value STRUCT<tail: STRING>, headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
@@ -250,9 +251,9 @@ def test_the_bytes_are_those_of_the_wire_format(spark, double, in_header):
     key_guid = GUID[:-1] + b"\2"
     if in_header:
         assert (first.key, first.value) == (b"\4N1", b"\4N1")
-        assert first.headers == [("h", None), ("__value_schema_id", GUID), ("__key_schema_id", key_guid)]
+        assert first.headers == [*others, ("__value_schema_id", GUID), ("__key_schema_id", key_guid)]
     else:
-        assert (first.key, first.value, first.headers) == (b"\0\0\0\0\2\4N1", PREFIXED, [("h", None)])
+        assert (first.key, first.value, first.headers) == (b"\0\0\0\0\2\4N1", PREFIXED, others)
     assert (second.key, second.value) == (None, None)
     for column in ("key", "value"):
         frame = schema_registry.decode(frame, column, subject=f"flights-{column}", registry=double.url)
