@@ -126,6 +126,10 @@ class SchemaRegistry:
         _avro_text(result.schema, label, SchemaError)
         return result
 
+    def with_version(self, subject: str) -> str:
+        """Return the name of a subject with its version, by default the latest one. Raises as `schema_of`."""
+        return subject if _VERSION.fullmatch(subject) else f"{subject}@{self.schema_of(subject).version}"
+
     def record_of(
         self, data: bytes, headers: Iterable[tuple[str | None, bytes | None]], *, is_key: bool = False
     ) -> "EncodedRecord":
