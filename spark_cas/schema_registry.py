@@ -67,7 +67,8 @@ def latest(subject: str, *, registry: Settings) -> RegisteredSchema:
 def schema_id(column: str) -> "Column":
     """Return a column with the schema id before each payload; null if a value does not begin with one."""
     number = F.conv(F.hex(F.substring(column, 2, 4)), 16, 10).cast("int")
-    return F.when(F.hex(F.substring(column, 1, 5)).rlike("^00.{8}$"), number)
+    # In ANSI mode, the cast fails for a number above 2^31 - 1, which is no id.
+    return F.when(F.hex(F.substring(column, 1, 5)).rlike("^00[0-7].{7}$"), number)
 
 
 def payload(column: str) -> "Column":
@@ -116,7 +117,7 @@ def decode(df: "DataFrame", column: str = "value", *, subject: str, registry: Se
             if data is None:
                 return pa.scalar(None, kind)
             headers = batch["headers"][row].as_py() if "headers" in batch.schema.names else None
-            pairs = [(each["key"], each["value"]) for each in headers or ()]
+            pairs = [(each["key"], each["value"]) for each in headers or () if each is not None]
             record = client.record_of(data, pairs, is_key=column == "key")
             if record.text not in exact:
                 exact[record.text] = _exact_reader(record)

@@ -47,6 +47,21 @@ def test_json_is_a_part_of_the_object(shown):
     assert ended.code == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "\t1\t<null>=x\th=y"),
+        (("--headers", "h=y"), "\t1\t<null>=x\th=y"),
+        (("-f", "%h\\n"), "NULL=x,h=y"),
+        (("--json",), '"headers": [{"key": null, "value": "x"}, {"key": "h", "value": "y"}]}'),
+    ],
+)
+def test_null_headers_and_keys_are_shown(shown, arguments, expected):
+    headers = [None, {"key": None, "value": b"x"}, {"key": "h", "value": b"y"}]
+    ended = shown([b"1"], *arguments, headers=headers)
+    assert (ended.code, ended.out[-len(expected) - 1 :]) == (0, expected + "\n"), ended.err
+
+
 def test_json_is_one_line(shown):
     ended = shown([b'{\n"a": 1}'], "-f", "%s\\n", "--value-format", "json")
     assert ended.out == '{"a":1}\n'
@@ -63,7 +78,8 @@ def test_other_values_are_an_error_with_their_position(shown, value):
 def test_avro_values_are_json_that_every_parser_reads(shown):
     with registry_double() as double:
         double.register("r", ALL)
-        ended = shown([NUMBERS], "--value-format", "avro", "--registry", double.url, "--json")
+        headers = [None, {"key": None, "value": b"x"}]  # neither has the schema
+        ended = shown([NUMBERS], "--value-format", "avro", "--registry", double.url, "--json", headers=headers)
     assert json.loads(ended.out, parse_constant=pytest.fail)["value"] == {
         "f0": "nan",
         "f1": "/w==",

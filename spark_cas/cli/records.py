@@ -52,8 +52,8 @@ class Record:
     timestamp_ms: int | None
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] | None
-    """None if the headers cannot be read, because a key is not text."""
+    headers: tuple[tuple[str | None, bytes | None], ...] | None
+    """None if the headers cannot be read, because a key is not text. A key of a record in a directory may be null."""
 
 
 RecordText = Callable[[Record], str | bytes]
@@ -291,7 +291,7 @@ def records_in(
         for at, time_ms, row in zip(positions.tolist(), times, rows, strict=True):
             own = None
             if "headers" in row:
-                own = tuple((each["key"], each["value"]) for each in row["headers"] or ())
+                own = tuple((each["key"], each["value"]) for each in row["headers"] or () if each is not None)
             if not headers or headers <= {*(own or ())}:
                 yield Record(partition, base_offset + at, time_ms, row["key"], row["value"], own)
 
@@ -300,7 +300,9 @@ def as_columns(record: Record) -> str:
     """Return partition, offset, time, key, value and headers, separated by tabs. Unprintable text is escaped."""
     headers = [_UNREADABLE]
     if record.headers is not None:
-        headers = [f"{readable(name.encode())}={readable(value)}" for name, value in record.headers]
+        headers = [
+            f"{readable(None if name is None else name.encode())}={readable(value)}" for name, value in record.headers
+        ]
     time = "no time" if record.timestamp_ms is None else time_text(record.timestamp_ms)
     columns = (record.partition, record.offset, time)
     return "\t".join([*map(str, columns), readable(record.key), readable(record.value), *headers])
@@ -362,6 +364,9 @@ def _kcat_fields(record: Record, topic: str) -> dict[bytes, bytes]:
         b"S": -1 if value is None else len(value),
         b"T": -1 if record.timestamp_ms is None else record.timestamp_ms,
     }
-    pairs = (name.encode() + b"=" + (b"NULL" if each is None else each) for name, each in headers)
+    pairs = (
+        b"=".join((b"NULL" if name is None else name.encode(), b"NULL" if each is None else each))
+        for name, each in headers
+    )
     texts = {b"t": topic.encode(), b"k": key or b"", b"s": value or b"", b"h": b",".join(pairs)}
     return {**texts, **{name: b"%d" % number for name, number in numbers.items()}}

@@ -7,6 +7,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from http import HTTPStatus
 from io import BytesIO
@@ -37,6 +38,7 @@ try:
     from confluent_kafka.schema_registry.serde import SchemaId
     from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
     from fastavro import parse_schema, schemaless_reader, schemaless_writer
+    from fastavro.read import LOGICAL_READERS
     from fastavro.validation import validate
 except ImportError as missing:
     raise OptionError(
@@ -124,8 +126,12 @@ class SchemaRegistry:
         _avro_text(result.schema, label, SchemaError)
         return result
 
+    def with_version(self, subject: str) -> str:
+        """Return the name of a subject with its version, by default the latest one. Raises as `schema_of`."""
+        return subject if _VERSION.fullmatch(subject) else f"{subject}@{self.schema_of(subject).version}"
+
     def record_of(
-        self, data: bytes, headers: Iterable[tuple[str, bytes | None]], *, is_key: bool = False
+        self, data: bytes, headers: Iterable[tuple[str | None, bytes | None]], *, is_key: bool = False
     ) -> "EncodedRecord":
         """Read the schema of a key or value, from the data and the headers of its record.
 
@@ -135,7 +141,8 @@ class SchemaRegistry:
             StorageError: The registry cannot be reached, or failed.
         """
         schema_id = SchemaId("AVRO")
-        context = SerializationContext("", MessageField.KEY if is_key else MessageField.VALUE, [*headers])
+        named: list[tuple[str, str | bytes | None]] = [(key, value) for key, value in headers if key is not None]
+        context = SerializationContext("", MessageField.KEY if is_key else MessageField.VALUE, named)
         try:
             payload = dual_schema_id_deserializer(data, context, schema_id)
         except (SerializationError, ValueError, struct.error) as error:
@@ -150,7 +157,7 @@ class SchemaRegistry:
     def decode(
         self,
         data: bytes,
-        headers: Iterable[tuple[str, bytes | None]],
+        headers: Iterable[tuple[str | None, bytes | None]],
         *,
         is_key: bool = False,
         reader: Any = None,  # noqa: ANN401 - as fastavro
@@ -209,9 +216,54 @@ class EncodedRecord:
 def parse_avro(text: str, name: str, named: dict[str, Any]) -> Any:  # noqa: ANN401 - as fastavro
     """Return a schema as fastavro needs it, and add its named types to ``named``. Raises SchemaError."""
     try:
-        return parse_schema(json.loads(text), named_schemas=named)
+        result = parse_schema(json.loads(text), named_schemas=named)
     except Exception as error:
         raise SchemaError(f"{name} is not a valid Avro schema ({type(error).__name__}).") from error
+    _convert_defaults(named)
+    for each in result if isinstance(result, list) else [result]:
+        if isinstance(each, dict):  # fastavro would parse an array or map in each call, and reject these defaults
+            each |= {"__fastavro_parsed": True, "__named_schemas": named}
+    return result
+
+
+def _convert_defaults(named: Mapping[str, Any]) -> None:
+    """Convert the defaults of all fields from JSON to values of fastavro, which uses them unchanged.
+
+    A default that Python cannot represent is removed, so that only records without the field fail.
+    """
+    original = deepcopy(named)
+    for record in named.values():
+        for field in record.get("fields", ()):
+            if "default" in field:
+                try:
+                    field["default"] = _from_json(field["type"], field["default"], original)
+                except Exception:  # noqa: BLE001 - fastavro raises exceptions of many types
+                    del field["default"]
+
+
+def _from_json(kind: Any, value: Any, named: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as fastavro
+    """Convert the JSON of a default. Raises exceptions of many types, also for a union of several types."""
+    if isinstance(kind, list):
+        if value is None:
+            return None
+        (kind,) = (each for each in kind if each != "null")
+    if isinstance(kind, str):
+        kind = named.get(kind, {"type": kind})
+    match kind["type"]:
+        case "record":
+            fields = ((each["name"], each) for each in kind["fields"])
+            return {
+                name: _from_json(each["type"], value[name] if name in value else each["default"], named)
+                for name, each in fields
+            }
+        case "array":
+            return [_from_json(kind["items"], each, named) for each in value]
+        case "map":
+            return {name: _from_json(kind["values"], each, named) for name, each in value.items()}
+        case "bytes" | "fixed":
+            value = value.encode("latin-1")
+    convert = LOGICAL_READERS.get(f"{kind['type']}-{kind.get('logicalType')}")
+    return value if convert is None else convert(value, kind, kind)
 
 
 def read_avro(payload: BytesIO, schema: Any, reader: Any = None) -> Any:  # noqa: ANN401 - as fastavro

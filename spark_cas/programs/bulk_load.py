@@ -340,11 +340,20 @@ class LoadRun:
             self._started = self._start_session()
         return self._started
 
+    def _resolve_schema(self) -> None:
+        """Add the version to the subject of ``--value-avro``, so that the input list has the version of the rows."""
+        if self._request.value_avro is not None:
+            from spark_cas.log.schema_registry import SchemaRegistry  # needs packages of an extra
+
+            exact = SchemaRegistry(dict(self._request.registry)).with_version(self._request.value_avro)
+            self._request = replace(self._request, value_avro=exact)
+
     def _load(self) -> LoadReport:
         """Load the input of a job that is not complete."""
         write = self._write_request
         self._rows_before = JobRows() if write.job is None else rows_now(write.spec, write.job)
         self._was_incomplete = True
+        self._resolve_schema()
         self.listed = listed_input(self._request, write, self._session(), self._console)
         job, rows = self._write(self.listed, verifying=False)
         # The result of a write that is not exactly once counts only the rows of this run.
@@ -353,6 +362,7 @@ class LoadRun:
     def _confirm(self, rows: JobRows) -> LoadReport:
         """Compare the input with that of a complete job: the list of files, and with ``--verify`` all rows."""
         write = self._write_request
+        self._resolve_schema()
         self.listed = require_same_list(self._request, write, self._session, self._console)
         if self._request.verify:
             if self.listed is None:

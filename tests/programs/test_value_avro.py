@@ -62,6 +62,20 @@ def test_rows_are_loaded_as_avro_and_shown_again(load, command, double, path):
     assert ended.out == '2 {"tail": "N2", "seats": -1}\n'
 
 
+def test_a_rerun_needs_the_version_of_the_first_run(load, command, double, path):
+    assert load(*command, "--value-avro", "flights-value")[0] == 0
+    requests = len(double.requests)
+    assert load(*command, "--value-avro", "flights-value@1")[0] == 0
+    assert len(double.requests) == requests, "a rerun of a complete job with a version needs no registry"
+    assert load(*command, "--value-avro", "flights-value")[0] == 0
+    double.register("flights-value", FLIGHT | {"doc": "version 2"})
+    code, report, _ = load(*command, "--value-avro", "flights-value")
+    assert (code, report["error"], report["appended_rows"]) == (4, "INPUT_CHANGED", 0)
+    assert "--value-avro" in report["message"]
+    code, report, told = load(*command, "--value-avro", "flights-value@1", "--verify")
+    assert (code, report["verified"], values(path)) == (0, True, ENCODED), told
+
+
 @pytest.mark.parametrize(
     "fields",
     [

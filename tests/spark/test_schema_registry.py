@@ -153,6 +153,58 @@ def test_a_missing_field_has_its_default_and_others_must_be_there(spark, double)
         schema_registry.encode(frame, subject="flights-value", registry=double.url).collect()
 
 
+# A type, a default in JSON, and its value.
+DEFAULTS: list[tuple[Any, Any, Any]] = [
+    ("bytes", "\u00ff", b"\xff"),
+    ({"type": "fixed", "name": "F", "size": 2}, "\u00ffa", b"\xffa"),
+    ("F", "\u0000\u00e9", b"\0\xe9"),
+    (["bytes", "null"], "\u00ff", b"\xff"),
+    ({"type": "array", "items": "bytes"}, ["\u00ff"], [b"\xff"]),
+    ({"type": "map", "values": "F"}, {"k": "\u00ff\u00ff"}, {"k": b"\xff\xff"}),
+    (
+        {"type": "record", "name": "S", "fields": [{"name": "b", "type": "bytes", "default": "\u00fe"}]},
+        {},
+        Row(b=b"\xfe"),
+    ),
+    (logical("int", "date"), 1, date(1970, 1, 2)),
+    (logical("long", "timestamp-millis"), 1, datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=UTC)),
+    ([logical("long", "timestamp-micros"), "null"], 1, datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC)),
+    (logical("long", "local-timestamp-micros"), 1, datetime(1970, 1, 1, 0, 0, 0, 1)),  # noqa: DTZ001 - as above
+    (logical("bytes", "decimal", precision=4, scale=2), "\u00ff", Decimal("-0.01")),
+    (logical("fixed", "decimal", name="D", size=2, precision=4, scale=2), "\u0000\u00ff", Decimal("2.55")),
+    (logical("string", "uuid"), UUID, UUID),
+]
+
+
+@pytest.mark.parametrize("is_array", [False, True])
+def test_defaults_have_their_types(spark, double, is_array):
+    """Defaults are JSON: bytes are text of their code points, and dates, times and decimals are numbers or bytes."""
+    added = [{"name": f"f{at}", "type": kind, "default": text} for at, (kind, text, _) in enumerate(DEFAULTS)]
+    # Python has no such time.
+    never = {"name": "never", "type": logical("long", "timestamp-micros"), "default": 2**63 - 1}
+    for fields in ([], added, [*added, never]):
+        each = FLIGHT | {"fields": [*FLIGHT["fields"], *fields]}
+        double.register("r", {"type": "array", "items": each} if is_array else each)
+
+    def in_place(row):
+        return Row(value=[row] if is_array else row)
+
+    encoded = [
+        schema_registry.encode(
+            spark.createDataFrame([in_place(Row(tail="N1"))]), subject=f"r@{version}", registry=double.url
+        )
+        for version in (1, 2, 3)
+    ]
+    decoded = schema_registry.decode(encoded[0].union(encoded[1]), subject="r@2", registry=double.url)
+    row = in_place(("N1", *(value for _, _, value in DEFAULTS)))
+    assert decoded.collect() == spark.createDataFrame([row, row], decoded.schema).collect()
+
+    with pytest.raises(Exception, match="SCHEMA"):
+        encoded[2].collect()
+    with pytest.raises(Exception, match="UNREADABLE_RECORD"):
+        schema_registry.decode(encoded[0], subject="r@3", registry=double.url).collect()
+
+
 def test_a_number_is_not_taken_for_a_time(spark, double):
     """A version without the logical type, so the unit of its number is not known."""
     double.register("r", one_field("long"))
@@ -187,7 +239,8 @@ def test_invalid_data_that_fastavro_would_change_fails_the_query(spark, double, 
 
 @pytest.mark.parametrize("in_header", [False, True])
 def test_the_bytes_are_those_of_the_wire_format(spark, double, in_header):
-    old = [("__value_schema_id", b"old"), ("__key_schema_id", b"old"), ("h", None)]
+    others = [("h", None), None, (None, b"\1")]
+    old = [("__value_schema_id", b"old"), ("__key_schema_id", b"old"), *others]
     frame = spark.createDataFrame(
         [("N1", Row(tail="N1"), old), (None, None, None)],
         "key STRING, value STRUCT<tail: STRING>, headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
@@ -198,9 +251,9 @@ def test_the_bytes_are_those_of_the_wire_format(spark, double, in_header):
     key_guid = GUID[:-1] + b"\2"
     if in_header:
         assert (first.key, first.value) == (b"\4N1", b"\4N1")
-        assert first.headers == [("h", None), ("__value_schema_id", GUID), ("__key_schema_id", key_guid)]
+        assert first.headers == [*others, ("__value_schema_id", GUID), ("__key_schema_id", key_guid)]
     else:
-        assert (first.key, first.value, first.headers) == (b"\0\0\0\0\2\4N1", PREFIXED, [("h", None)])
+        assert (first.key, first.value, first.headers) == (b"\0\0\0\0\2\4N1", PREFIXED, others)
     assert (second.key, second.value) == (None, None)
     for column in ("key", "value"):
         frame = schema_registry.decode(frame, column, subject=f"flights-{column}", registry=double.url)
@@ -239,13 +292,16 @@ def test_each_failure_of_the_registry_has_its_error(spark, double):
         schema_registry.decode(frame, subject="union", registry=double.url)
 
 
+# The id 1, and others that have none: the last two have a number above that of an id.
+VALUES = [PREFIXED, b"\0\0\0", b"{}123456", b"", None, b"\0\x80\0\0\0\2", b"\0\xff\xff\xff\xff\2"]
+
+
 def test_the_columns_for_from_avro_and_to_avro(spark, double):
-    frame = spark.createDataFrame([Row(value=each) for each in (PREFIXED, b"\0\0\0", b"{}123456", b"", None)],
-                                  "value BINARY")  # fmt: skip
+    frame = spark.createDataFrame([Row(value=each) for each in VALUES], "value BINARY")
     schema = schema_registry.latest("flights-value", registry=double.url)
     framed = schema_registry.with_schema_id(schema_registry.payload("value"), schema)
     rows = frame.select(schema_registry.schema_id("value"), schema_registry.payload("value"), framed).collect()
-    assert [row[0] for row in rows] == [1, None, None, None, None]
+    assert [row[0] for row in rows] == [1, *[None] * (len(VALUES) - 1)]
     assert rows[0][1:] == (b"\4N1", PREFIXED)
     assert json.loads(str(schema.schema.schema_str)) == FLIGHT
     assert struct.unpack(">bI", PREFIXED[:5]) == (0, schema.schema_id)
