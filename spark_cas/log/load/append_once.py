@@ -117,7 +117,7 @@ def append_once(
     before = job_progress(log, job) if plan.rejoined else ()
     if not before:
         outcome = _append(log, plan, partition, chunk, expected_offset)
-        if outcome is not None and not isinstance(outcome, LayoutChanged):
+        if outcome is not None and not isinstance(outcome, Fenced | LayoutChanged):
             return outcome
         # A concurrent call may have appended, or an earlier one before an expansion.
         before = job_progress(log, job, proven=True)
