@@ -34,7 +34,7 @@ from spark_cas.log.kafka.append.atomic_append import WholeAppends
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence, ProducerPool
 from spark_cas.log.kafka.append.writer import PartitionWriter
-from spark_cas.log.kafka.broker_preflight import keys_elsewhere, preflight, with_record_limit
+from spark_cas.log.kafka.broker_preflight import keys_elsewhere, limits_of_new_topic, preflight, with_record_limit
 from spark_cas.log.kafka.client.client_errors import Right, on_topic
 from spark_cas.log.kafka.client.clients import fence
 from spark_cas.log.kafka.client.kept_clients import ClientSet
@@ -128,6 +128,9 @@ class KafkaLog(KafkaRegistry, Backend):
         result = self._clients.cached(f"preflight of {self.topic}, {idempotence}", read)
         # The limit may have been raised since, as the error for a row that is too large advises.
         return with_record_limit(result, self.spec, topic_settings(self._admin, self.topic))
+
+    def limits_when_created(self) -> Preflight:
+        return limits_of_new_topic(self._admin, self.spec)
 
     def tombstones_kept_ms(self) -> int | None:
         settings = topic_settings(self._admin, self.topic)
