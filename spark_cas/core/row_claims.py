@@ -64,13 +64,17 @@ def check_claim_values(claims: pa.Array, first_row: int) -> None:
     values = claims.fill_null(NO_CHECK).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(values < NO_CHECK)
     if len(wrong):
-        row, expected = first_row + int(wrong[0]), int(values[wrong[0]])
-        raise ExpectedOffsetError(
-            f"row {row} of the partition expects offset {expected}. Nothing of its chunk was appended. Give an "
-            f"offset from 0 on, or null or -1 for no check.",
-            row=row,
-            expected_offset=expected,
-        )
+        raise invalid_offset(first_row + int(wrong[0]), int(values[wrong[0]]))
+
+
+def invalid_offset(row: int, expected: int) -> ExpectedOffsetError:
+    """Return the error for an expected offset out of range. ``row`` is the number of its row in the partition."""
+    return ExpectedOffsetError(
+        f"row {row} of the partition expects offset {expected}. Nothing of its chunk was appended. Give an offset "
+        f"from 0 to 2^63 - 1, or null or -1 for no check.",
+        row=row,
+        expected_offset=expected,
+    )
 
 
 def check_rows(chunk: Chunk, base_offset: int, holds: Callable[[int], bool]) -> RowConflict | None:

@@ -107,6 +107,13 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
         """
         return self.progress_of([partition], job, group)[0]
 
+    def limits_when_created(self) -> Preflight:
+        """Return the limits of records in a log that `create` would create now. Unknown limits are left out.
+
+        Raises StorageError.
+        """
+        return Preflight(None, ())
+
     def preflight(
         self,
         *,

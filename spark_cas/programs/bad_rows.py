@@ -48,17 +48,17 @@ class RowLimits:
 
 
 def row_limits(write: WriteRequest) -> RowLimits:
-    """Return the limits of a log. For a log that does not exist yet, only the limit of a chunk is known.
+    """Return the limits of a log. For a log that does not exist yet, they are those with which it will be created.
 
     Raises ConditionalLogError if `preflight` of the log fails.
     """
     most = write.limits.max_bytes
-    try:
-        with open_log(write.spec) as log:
+    with open_log(write.spec) as log:
+        try:
             log.layout_now()  # a preflight requires an existing log
             preflight = log.preflight(idempotence=write.idempotence)
-    except LogNotFoundError:
-        return RowLimits(most, keys_required=False)
+        except LogNotFoundError:
+            preflight = log.limits_when_created()
     return RowLimits(min(most, preflight.max_record_bytes or most), preflight.keys_required)
 
 

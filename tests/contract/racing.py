@@ -2,13 +2,19 @@
 
 from functools import partial
 from itertools import count
+from typing import Literal
 
+import pytest
+
+from spark_cas.core.errors import InputChangedError
 from spark_cas.core.outcome import Appended, Conflict, Fenced, Outcome
-from spark_cas.core.plan import Plan
+from spark_cas.core.plan import BY_KEY, BY_PARTITION, Plan
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.append_once import append_once
 from tests.contract.base import ContractBase, at_once, eager_switching
 from tests.support.faults import Fault, FaultyLog, When
 from tests.support.loads import run_job, void
+from tests.support.raising import raises
 from tests.support.writing import (
     JobWriter,
     append_foreign,
@@ -99,6 +105,34 @@ class RaceContract(ContractBase):
         done = run_job(FaultyLog(backend, first), "job", rows, expected='{"0": 0}', run="run-2")
         assert done.rows == len(rows[0])
         assert values_in(backend, 0) == rows[0]
+
+    @pytest.mark.parametrize("compare", [BY_PARTITION, BY_KEY])
+    @pytest.mark.parametrize("expected_offset", [0, None])
+    def test_single_append_overtaken_by_another_call_is_resolved(
+        self, backend: Backend, expected_offset: int | None, compare: Literal["partition", "key"]
+    ) -> None:
+        first = []
+
+        def append(log: Backend, value: str) -> Outcome:
+            return append_once(log, 0, table_of([value]), job="one", expected_offset=expected_offset, compare=compare)
+
+        def overtake() -> None:
+            with self.reopen(backend) as other:
+                first.append(append(other, "a"))
+
+        late = append(FaultyLog(backend, Fault("append", 1, When.BEFORE, overtake)), "a")
+        assert isinstance(first[0], Appended)
+        assert isinstance(late, Appended), late
+        assert (late.range, late.resolved, values_in(backend, 0)) == (first[0].range, True, ["a"])
+
+    def test_single_append_overtaken_with_other_records_is_rejected(self, backend: Backend) -> None:
+        def append(log: Backend, value: str) -> Outcome:
+            return append_once(log, 0, table_of([value]), job="one", expected_offset=0)
+
+        first = Fault("append", 1, When.BEFORE, lambda: void(append(backend, "a")))
+        with raises(InputChangedError, job="one"):
+            append(FaultyLog(backend, first), "b")
+        assert values_in(backend, 0) == ["a"]
 
     def test_unchecked_jobs_at_once_all_append_each_in_order(self, backend: Backend) -> None:
         chunks = self.rounds // 10

@@ -1,6 +1,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -77,13 +79,24 @@ def test_without_an_expected_offset_records_go_to_the_end(log):
 
 
 @pytest.mark.parametrize("compare", ["partition", "key"])
-def test_minus_one_means_no_check_and_less_is_invalid(log, compare):
+def test_minus_one_means_no_check_and_other_values_are_no_offset(log, compare):
     append_once(log, 0, records(b"a"), job="one", expected_offset=None)
-    with pytest.raises(ExpectedOffsetError) as raised:
-        append_once(log, 0, records(b"x"), job="bad", expected_offset=-2, compare=compare)
-    assert (raised.value.row, raised.value.expected_offset) == (0, -2)
+    for bad in (-2, 2**63, -(2**64)):
+        with raises(ExpectedOffsetError, row=0, expected_offset=bad):
+            append_once(log, 0, records(b"x"), job="bad", expected_offset=bad, compare=compare)
     assert isinstance(append_once(log, 0, records(b"b"), job="two", expected_offset=-1, compare=compare), Appended)
     assert values(log) == [b"a", b"b"]
+
+
+def test_numbers_of_numpy_are_accepted(log):
+    zero: Any = np.int64(0)
+    one: Any = np.int64(1)
+    first = append_once(log, zero, records(b"a"), job="one", expected_offset=zero)
+    both = append_once(
+        log, {zero: records(b"b"), one: records(b"c")}, job="two", expected_offset={zero: one, one: zero}
+    )
+    assert all(isinstance(each, Appended) for each in (first, *both.values()))
+    assert (values(log), values(log, 1)) == ([b"a", b"b"], [b"c"])
 
 
 def test_repeated_append_is_detected(log):

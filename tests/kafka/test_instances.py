@@ -1,5 +1,6 @@
 """The requests of a writer besides its records, and side effects that they must not have."""
 
+import gc
 import logging
 import time
 from dataclasses import replace
@@ -13,18 +14,20 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.outcome import Appended, Fenced, LayoutChanged
-from spark_cas.log.kafka import KafkaLog
+from spark_cas.core.outcome import Appended, Conflict, Fenced, LayoutChanged
+from spark_cas.log.kafka import KafkaLog, kafka_log
 from spark_cas.log.kafka.accelerators import connections
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
 from spark_cas.log.kafka.append import chunk_transaction, fence
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
+from spark_cas.log.kafka.append.writer import PartitionWriter
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
 from spark_cas.log.kafka.client.clients import fence as take_over_ids
 from spark_cas.log.kafka.registry import layouts
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import require_planned
+from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.log_lines import log_unused
 from tests.kafka.clients import SECONDS, admin_of, create_topic
@@ -125,6 +128,27 @@ def test_writer_without_its_instance_appends_unless_overtaken(broker):
         assert outcomes[0] == Fenced("run/0-newer")
         assert [type(outcome) for outcome in outcomes[1:]] == [Appended] * 11
         assert [values_in(log, partition) for partition in range(3)] == [["theirs"], ["1"], ["2"]]
+
+
+@pytest.mark.parametrize("expected", ["none", "end"])
+def test_log_keeps_few_writers_and_appends_without_one(broker, topic, monkeypatch, expected):
+    monkeypatch.setattr(kafka_log, "_MOST_WRITERS", 2)
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        for number in range(4):
+            append_once(log, 0, table_of([f"{number}"]), job=f"once-{number}", expected_offset=None)
+        gc.collect()
+        kept = [each for each in gc.get_objects() if isinstance(each, PartitionWriter | Fence)]
+        assert len([each for each in kept if each._at.topic == topic]) == 2 + 2
+        jobs = [JobWriter(log, pin_plan(log, f"job-{number}", ExpectedOffsets(expected))) for number in range(4)]
+        first = jobs[0].claim
+        jobs[0].must_append("a")
+        jobs[1].append(table_of(["b"]))
+        jobs[2].append(table_of(["b"]))
+        outcomes = [job.append(table_of(["c"])) for job in jobs]
+        assert log.append(first, jobs[0].chunk(table_of(["a"]))) == Fenced("run/0")
+        is_checked = expected == "end"
+        assert [type(each) for each in outcomes] == [Appended, *[Conflict if is_checked else Appended] * 3]
+        assert values_in(log, 0) == [*("0123ac" if is_checked else "0123abbcccc")]
 
 
 def test_coordinator_is_requested_after_a_broker_is_connected(broker, topic, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended
-from spark_cas.log.objects import ObjectLog, documents, paths
+from spark_cas.log.objects import ObjectLog, documents, ledger, paths
 from spark_cas.log.objects.ledger import _HINT_EVERY_CHUNKS
 from tests.objects.flaky_store import FlakyStore
 from tests.objects.places import flaky_log, reopened
@@ -144,3 +144,17 @@ def test_jobs_of_one_chunk_write_few_hints_and_are_read_without():
     # This is the first chunk after the job's plan, and it completes the job. The search does not walk the later
     # chunks.
     assert asked < 20 * _HINT_EVERY_CHUNKS
+
+
+def test_ledger_keeps_few_jobs_and_reads_the_others_again(monkeypatch):
+    monkeypatch.setattr(ledger, "_MOST_JOBS", 2)
+    log, _ = flaky_log()
+    writers = [JobWriter(log, plan_of(log, f"job-{number}", "none")) for number in range(4)]
+    for number, writer in enumerate(writers):
+        writer.must_append(f"{number}")
+    assert [len(each._known) for each in log._ledgers.values()] == [2]
+    assert [log.progress(0, f"job-{number}") for number in range(4)] == [each.claim.progress for each in writers]
+    for writer in writers:
+        writer.must_append("x")
+    assert values_in(log, 0) == [*"0123xxxx"]
+    assert [len(each._known) for each in log._ledgers.values()] == [2]

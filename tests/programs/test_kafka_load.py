@@ -212,6 +212,19 @@ def test_limits_of_a_topic_decide_which_rows_are_bad(load, rows, broker, topic, 
     ]
 
 
+def test_limits_of_the_brokers_decide_which_rows_are_bad_in_a_new_topic(load, rows, tmp_path):
+    """By default, brokers accept a batch of about 1 MB, and a chunk has up to 32 MB."""
+    value = "IF(number = 5, repeat('9', 2000000), string(number))"
+    command = ("--job", "load-1", "--partitions", "2", "--value", value, "--bad-rows", str(tmp_path / "bad.jsonl"))
+    code, report, _ = load(*command)
+    assert (code, report["rows"], report["bad_rows"]) == (0, 99, 1), report
+    bad = json.loads((tmp_path / "bad.jsonl").read_text())
+    assert (bad["row"], bad["code"]) == (6, "TOO_LARGE")
+    assert sorted(value for values in rows() for value in values) == [each for each in range(100) if each != 5]
+    code, report, _ = load(*command, "--verify")
+    assert (code, report["already_complete"], report["bad_rows"]) == (0, True, 1)
+
+
 @pytest.mark.usefixtures("load")
 def test_commands_of_the_pages_run(spark, broker, topic, tmp_path, monkeypatch):
     """Load into a directory and a topic as docs/loading.md describes, then expand both as docs/expansion.md does."""

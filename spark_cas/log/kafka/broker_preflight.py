@@ -40,6 +40,7 @@ from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.topic_settings import (
     Requested,
     TopicSettings,
+    alive_brokers,
     broker_settings,
     describe,
     leader_of,
@@ -124,9 +125,23 @@ def with_record_limit(result: Preflight, spec: KafkaSpec, settings: TopicSetting
     limits a record only if the producer does not compress, or the topic stores batches uncompressed. max.request.size
     of the producer always limits it.
     """
+    return _limited(result, spec, [] if settings is None else [(settings.max_message_bytes, settings.compression)])
+
+
+def limits_of_new_topic(admin: Admin, spec: KafkaSpec) -> Preflight:
+    """Return the limits of a topic with the brokers' defaults, as far as this principal may read them."""
+    brokers = [each for each in (broker_settings(admin, number) for number in alive_brokers(admin)) if each]
+    is_compacted = any("compact" in each["log.cleanup.policy"].split(",") for each in brokers)
+    result = Preflight(None, (), keys_required=is_compacted)
+    return _limited(result, spec, [(int(each["message.max.bytes"]), each["compression.type"]) for each in brokers])
+
+
+def _limited(result: Preflight, spec: KafkaSpec, topic_limits: list[tuple[int, str]]) -> Preflight:
+    """Return the preflight with the limit of a record. A limit of the topic is in bytes, with its codec."""
     limits = []
-    if settings is not None and (spec.compression is None or settings.compression == "uncompressed"):
-        most = settings.max_message_bytes
+    for most, codec in topic_limits:
+        if spec.compression is not None and codec != "uncompressed":
+            continue
         limits.append((max(1, most - _BATCH_OVERHEAD_BYTES), f"max.message.bytes={most} of the topic"))
     if spec.most_request_bytes is not None:
         limits.append((spec.most_request_bytes, f"option kafka.max.request.size={spec.most_request_bytes}"))

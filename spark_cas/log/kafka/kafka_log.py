@@ -34,7 +34,7 @@ from spark_cas.log.kafka.append.atomic_append import WholeAppends
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence, ProducerPool
 from spark_cas.log.kafka.append.writer import PartitionWriter
-from spark_cas.log.kafka.broker_preflight import keys_elsewhere, preflight, with_record_limit
+from spark_cas.log.kafka.broker_preflight import keys_elsewhere, limits_of_new_topic, preflight, with_record_limit
 from spark_cas.log.kafka.client.client_errors import Right, on_topic
 from spark_cas.log.kafka.client.clients import fence
 from spark_cas.log.kafka.client.kept_clients import ClientSet
@@ -53,6 +53,9 @@ from spark_cas.log.kafka.topic.topic_settings import ledger_kept_ms, recent_ledg
 from spark_cas.log.kafka.topic.topics import add_partitions, create_topic
 from spark_cas.log.kafka.topic.weak_settings import cluster_findings
 from spark_cas.log.protocol import EntryKind
+
+_MOST_WRITERS = 1000
+"""How many writers to keep. A later append of another claim reads the ledger, as in a process without that claim."""
 
 
 class KafkaLog(KafkaRegistry, Backend):
@@ -76,7 +79,7 @@ class KafkaLog(KafkaRegistry, Backend):
         super().__init__(ClientSet.borrow(spec) if pooled else ClientSet(spec))
         self._admin, self._readers = self._clients.admin, self._clients.readers
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
-        """The writers of this process, one for each partition and job."""
+        """The last used writers of this process, one for each partition and job. The newest is last."""
         self._whole: dict[str, WholeAppends] = {}
         """The commit groups that this process appends to, by name."""
         self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
@@ -125,6 +128,9 @@ class KafkaLog(KafkaRegistry, Backend):
         result = self._clients.cached(f"preflight of {self.topic}, {idempotence}", read)
         # The limit may have been raised since, as the error for a row that is too large advises.
         return with_record_limit(result, self.spec, topic_settings(self._admin, self.topic))
+
+    def limits_when_created(self) -> Preflight:
+        return limits_of_new_topic(self._admin, self.spec)
 
     def tombstones_kept_ms(self) -> int | None:
         settings = topic_settings(self._admin, self.topic)
@@ -239,7 +245,7 @@ class KafkaLog(KafkaRegistry, Backend):
             if writer is None:
                 writer = self._new_writer(claim.plan, claim.partition)
                 writer.know(claim.progress)
-                self._writers[claim.partition, claim.plan.job] = writer
+            self._keep(writer, claim.partition, claim.plan)
             return writer.append(claim, chunk)
 
     def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
@@ -383,8 +389,14 @@ class KafkaLog(KafkaRegistry, Backend):
         writer = self._new_writer(plan, partition)
         result = writer.claim()
         if isinstance(result, Claim):
-            self._writers[partition, plan.job] = writer
+            self._keep(writer, partition, plan)
         return result
+
+    def _keep(self, writer: PartitionWriter, partition: int, plan: Plan) -> None:
+        self._writers.pop((partition, plan.job), None)
+        self._writers[partition, plan.job] = writer
+        if len(self._writers) > _MOST_WRITERS:
+            del self._writers[next(iter(self._writers))]
 
     def _own(self, plan: Plan) -> WholeAppends:
         """Return the commit group of a plan, which this process appends to."""

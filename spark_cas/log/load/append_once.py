@@ -4,6 +4,7 @@ All rows of the job in a partition are one chunk.
 """
 
 import math
+import operator
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,7 +28,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import NO_TOTALS, Appended, Fenced, LayoutChanged, Outcome, Unknown, error_of
 from spark_cas.core.plan import Layout, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.core.row_claims import NO_CHECK, check_claim_values, check_keys
+from spark_cas.core.row_claims import NO_CHECK, check_keys, invalid_offset
 from spark_cas.log import clock, timing
 from spark_cas.log.backend import Backend
 from spark_cas.log.deadline import Wait, cap_wait_on_others
@@ -94,7 +95,8 @@ def append_once(
     Raises:
         ValueError: The schema is wrong, there are no records, the log lacks a partition, or a partition has records
             but no expected offset.
-        ExpectedOffsetError: An expected offset is below -1, or a record without a key has one with ``compare="key"``.
+        ExpectedOffsetError: An expected offset is below -1 or not an int64, or a record without a key has one with
+            ``compare="key"``.
         InputChangedError: The job appended other records before.
         OptionError: The log cannot append to several partitions atomically.
         FencedError: Another process aborted the append to several partitions.
@@ -109,7 +111,7 @@ def append_once(
         msg = "for one partition append_once takes its records and an expected offset"
         raise ValueError(msg)
     chunk = _chunk_of(records, job)
-    expected_offset = _checked_offset(expected_offset)
+    partition, expected_offset = operator.index(partition), _checked_offset(expected_offset)
     layout_with(log, [partition])
     wanted = ExpectedOffsets("offsets", ((partition, expected_offset),))
     plan = pin_plan(log, job, wanted, compare=compare, any_layout=True)
@@ -117,7 +119,7 @@ def append_once(
     before = job_progress(log, job) if plan.rejoined else ()
     if not before:
         outcome = _append(log, plan, partition, chunk, expected_offset)
-        if outcome is not None and not isinstance(outcome, LayoutChanged):
+        if outcome is not None and not isinstance(outcome, Fenced | LayoutChanged):
             return outcome
         # A concurrent call may have appended, or an earlier one before an expansion.
         before = job_progress(log, job, proven=True)
@@ -159,13 +161,14 @@ def append_whole(
     Raises:
         LayoutChangedError: The log was expanded since ``layout``. Nothing was appended.
     """
-    chunks = {partition: _chunk_of(records[partition], job) for partition in sorted(records)}
+    chunks = {operator.index(partition): _chunk_of(records[partition], job) for partition in sorted(records)}
     result = layout_with(log, {*records, *expected_offsets})
     if not chunks or not chunks.keys() <= expected_offsets.keys():
         msg = "append_once takes records of at least one partition, and an expected offset, or None, for each"
         raise ValueError(msg)
     offsets = tuple(
-        (partition, _checked_offset(expected_offsets[partition])) for partition in sorted(expected_offsets)
+        (operator.index(partition), _checked_offset(expected_offsets[partition]))
+        for partition in sorted(expected_offsets)
     )
     wanted = ExpectedOffsets("offsets", offsets)
     if layout is not None:
@@ -320,10 +323,13 @@ def _chunk_of(records: pa.Table, task: str) -> Chunk:
 
 
 def _checked_offset(expected_offset: int | None) -> int | None:
-    """Return an expected offset, None for -1; raise ExpectedOffsetError below -1."""
-    if expected_offset is not None:
-        check_claim_values(pa.array([expected_offset], pa.int64()), 0)
-    return None if expected_offset == NO_CHECK else expected_offset
+    """Return an expected offset, maybe of numpy, as int; None for -1. Raise ExpectedOffsetError if out of range."""
+    if expected_offset is None:
+        return None
+    offset = operator.index(expected_offset)
+    if not NO_CHECK <= offset < 2**63:
+        raise invalid_offset(0, offset)
+    return None if offset == NO_CHECK else offset
 
 
 def same_as(progress: Progress, chunk: Chunk) -> bool:

@@ -16,6 +16,9 @@ _HINT_EVERY_CHUNKS = 8
 """Interval between hints, in chunks. A walk from a hint passes at most this many chunks of the job, or about as many
 jobs of one chunk."""
 
+_MOST_JOBS = 100
+"""How many jobs to cache. For other jobs, the ledger reads the chunks since the plan again."""
+
 _CHANCE = random.SystemRandom()
 
 
@@ -26,7 +29,7 @@ class Ledger:
         self._store = store
         self._chunks = chunks
         self._known: dict[str, tuple[Progress | None, int]] = {}
-        """Per job, the last known progress and the offset up to which chunks were checked."""
+        """Per job, the last known progress and the offset up to which chunks were checked. The newest job is last."""
         self._settled_upto = 0
         """File names of chunks below this offset are synced to disk."""
 
@@ -72,7 +75,7 @@ class Ledger:
             # The entry was trimmed, or a forgotten job of the same name wrote it.
             result, upto = None, since
         result, upto = self._newest_from(job, upto, bounds, result)
-        self._known[job] = result, upto
+        self._remember(job, result, upto)
         return result if result and result.end_offset > bounds.start_offset else None
 
     def newer(self, job: str, known: Progress | None, unseen_from: int, bounds: Bounds) -> Progress | None:
@@ -105,7 +108,7 @@ class Ledger:
         progress = stored.header.progress
         if progress is None:
             return
-        self._known[progress.job] = progress, stored.header.end_offset
+        self._remember(progress.job, progress, stored.header.end_offset)
         at_once = progress.complete and progress.chunks == 1
         if at_once and _CHANCE.randrange(_HINT_EVERY_CHUNKS):
             return
@@ -113,6 +116,12 @@ class Ledger:
             self._chunks.write_hint(paths.end_hint(self._chunks.number), stored)
             if not at_once:
                 self._chunks.write_hint(paths.job_hint(progress.job, self._chunks.number), stored)
+
+    def _remember(self, job: str, result: Progress | None, upto: int) -> None:
+        self._known.pop(job, None)
+        self._known[job] = result, upto
+        if len(self._known) > _MOST_JOBS:
+            del self._known[next(iter(self._known))]
 
     def _newest_from(
         self, job: str, upto: int, bounds: Bounds, result: Progress | None

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from weakref import WeakValueDictionary
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -178,7 +179,8 @@ class ProducerPool:
 
     def __init__(self, clients: ClientSet) -> None:
         self.clients = clients
-        self._holders: dict[str, Fence] = {}
+        self._holders: WeakValueDictionary[str, Fence] = WeakValueDictionary()
+        """A fence that no writer uses any more needs no notice that it lost its id."""
         self._with_instance: dict[Fence, None] = {}
         """The most recently used fence is the last."""
 
