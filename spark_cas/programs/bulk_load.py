@@ -113,10 +113,7 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
         parser.error(str(error))
     for name, output in [*files, *_other_outputs(arguments)]:
         if output is not None and is_input(output, arguments.request.inputs):
-            parser.error(
-                f"{name}: the path is part of --input, so its content would be lost, or a rerun would read it as "
-                f"input. Nothing was appended. Name a path outside of the input."
-            )
+            parser.error(f"{name}: the path is part of --input, which it would change. Name a path outside of it.")
     return arguments
 
 
