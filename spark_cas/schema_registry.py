@@ -21,6 +21,7 @@ from spark_cas.log.schema_registry import (
     check_settings,
     parse_avro,
     read_avro,
+    root_of,
 )
 from spark_cas.spark.supported import require_pyspark
 
@@ -109,7 +110,7 @@ def decode(df: "DataFrame", column: str = "value", *, subject: str, registry: Se
         client = _worker_client(settings)
         named: dict[str, Any] = {}
         reader = parse_avro(text, subject, named)
-        convert = _converter(reader, _DECODED, named)
+        convert = _converter(root_of(reader), _DECODED, named)
         exact: dict[str, _Read] = {}
 
         def decode_row(row: int) -> pa.Scalar:
@@ -168,7 +169,7 @@ def encode(
     def write(batch: pa.RecordBatch) -> pa.Array:
         named: dict[str, Any] = {}
         parsed = parse_avro(text, subject, named)
-        convert = _converter(parsed, _ENCODED, named)
+        convert = _converter(root_of(parsed), _ENCODED, named)
 
         def encoded(row: int) -> bytes | None:
             value = batch[column][row]

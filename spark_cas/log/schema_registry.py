@@ -54,6 +54,7 @@ __all__ = [
     "avro_bytes",
     "check_settings",
     "parse_avro",
+    "root_of",
 ]
 
 Settings = str | Mapping[str, Any]
@@ -63,6 +64,8 @@ _RESOLVED = (*_SECRETS, "proxy", "ssl.key.password")
 """Settings that may be references to secrets."""
 _NUMBERS = ("cache.capacity", "max.retries", "retries.max.wait.ms", "retries.wait.ms", "timeout")
 _VERSION = re.compile(r"(?P<subject>.+)@(?P<version>[1-9][0-9]*)")
+ROOT = "spark_cas_root"
+"""The name of a record that contains a schema, and of its one field."""
 _Result = TypeVar("_Result")
 _Error = TypeVar("_Error", bound=ConditionalLogError)
 
@@ -214,16 +217,23 @@ class EncodedRecord:
 
 
 def parse_avro(text: str, name: str, named: dict[str, Any]) -> Any:  # noqa: ANN401 - as fastavro
-    """Return a schema as fastavro needs it, and add its named types to ``named``. Raises SchemaError."""
+    """Return a schema as fastavro needs it, and add its named types to ``named``. Raises SchemaError.
+
+    The result is a record with the one field `ROOT` of this schema. Such a record has the same data as its field, and
+    fastavro parses a record only once.
+    """
     try:
-        result = parse_schema(json.loads(text), named_schemas=named)
+        root = {"name": ROOT, "type": json.loads(text)}
+        result = parse_schema({"type": "record", "name": ROOT, "fields": [root]}, named_schemas=named)
     except Exception as error:
         raise SchemaError(f"{name} is not a valid Avro schema ({type(error).__name__}).") from error
     _convert_defaults(named)
-    for each in result if isinstance(result, list) else [result]:
-        if isinstance(each, dict):  # fastavro would parse an array or map in each call, and reject these defaults
-            each |= {"__fastavro_parsed": True, "__named_schemas": named}
     return result
+
+
+def root_of(parsed: Any) -> Any:  # noqa: ANN401 - as fastavro
+    """Return the schema of `ROOT` in a result of `parse_avro`."""
+    return parsed["fields"][0]["type"]
 
 
 def _convert_defaults(named: Mapping[str, Any]) -> None:
@@ -268,14 +278,16 @@ def _from_json(kind: Any, value: Any, named: Mapping[str, Any]) -> Any:  # noqa:
 
 def read_avro(payload: BytesIO, schema: Any, reader: Any = None) -> Any:  # noqa: ANN401 - as fastavro
     """Return a value in the types of the reader, by default those of its schema. Raises exceptions of many types."""
-    return schemaless_reader(payload, schema, reader)
+    result: Any = schemaless_reader(payload, schema, reader)
+    return result[ROOT]
 
 
 def avro_bytes(value: object, parsed: Any) -> bytes:  # noqa: ANN401 - as fastavro
     """Return the Avro data of a value, without a schema id. Raises an exception of any type if it does not fit."""
-    validate(value, parsed)  # the writer would replace some invalid values
+    record = {ROOT: value}
+    validate(record, parsed)  # the writer would replace some invalid values
     content = BytesIO()
-    schemaless_writer(content, parsed, value, strict_allow_default=True)
+    schemaless_writer(content, parsed, record, strict_allow_default=True)
     return content.getvalue()
 
 
