@@ -16,7 +16,6 @@ from spark_cas.core.errors import ConditionalLogError, Fields, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.partitioner import Partitioner, known_partitioner
-from spark_cas.core.plan import BY_PARTITION
 from spark_cas.log.open import AnySpec
 from spark_cas.options.option_values import OptionValues, is_for
 from spark_cas.options.read_range import (
@@ -29,7 +28,7 @@ from spark_cas.options.read_range import (
     TriggerLimits,
     parse_object,
 )
-from spark_cas.options.request import LOCK_WAIT_TIMEOUT_MS, ReadRequest, StreamRequest, WriteRequest
+from spark_cas.options.request import LOCK_WAIT_TIMEOUT_MS, ReadRequest, StreamRequest, WriteRequest, has_load_lock
 from spark_cas.options.table import (
     ATOMIC_LOAD,
     ATOMIC_PARTITION,
@@ -176,9 +175,9 @@ def _lock_wait_timeout_ms(values: OptionValues, spec: AnySpec, expected: Expecte
 
     Raises OptionError if the option is set, and the load has no lock.
     """
-    is_locked = expected.mode != "none" and values.need("compare", str) == BY_PARTITION
-    is_locked = is_locked or (values.need("atomic", str) == ATOMIC_LOAD and not spec.has_brokers)
-    if "lockwaittimeout" in values.explicit and not is_locked:
+    whole = values.need("atomic", str) == ATOMIC_LOAD
+    has_lock = has_load_lock(spec, expected, values.need("compare", str), whole=whole)
+    if "lockwaittimeout" in values.explicit and not has_lock:
         raise OptionError(
             "option lockWaitTimeout is for loads that check the offsets of partitions, and this load has no lock. "
             "Remove it."

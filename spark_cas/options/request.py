@@ -12,7 +12,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError, TruncatedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.partitioner import Partitioner
-from spark_cas.core.plan import BY_KEY, Layout
+from spark_cas.core.plan import BY_PARTITION, Layout
 from spark_cas.log.kafka.settings.address import kafka_spec
 from spark_cas.log.open import AnySpec, parse_address
 from spark_cas.options.read_range import ReadRange, Splitting, TopicPartition, TriggerLimits, listing
@@ -177,10 +177,19 @@ class WriteRequest:
         store waits for it in the tasks.
         """
         in_batches = streaming or self.batch_id is not None
-        has_conditions = self.compare != BY_KEY and self.expected_offsets.mode != "none"
-        has_lock = (self.whole and not self.spec.has_brokers) or (has_conditions and not in_batches)
+        has_lock = has_load_lock(
+            self.spec, self.expected_offsets, self.compare, whole=self.whole, in_batches=in_batches
+        )
         of_writers_ms = self.fenced_retry_wait_ms + (self.lock_wait_timeout_ms if has_lock else 0)
         return self.spec.patience_seconds + self.spec.open_transaction_seconds + of_writers_ms / 1000
+
+
+def has_load_lock(
+    spec: AnySpec, expected: ExpectedOffsets, compare: str, *, whole: bool, in_batches: bool = False
+) -> bool:
+    """Return whether a load, or a micro-batch, takes the load lock."""
+    has_conditions = compare == BY_PARTITION and expected.mode != "none"
+    return (whole and not spec.has_brokers) or (has_conditions and not in_batches)
 
 
 def selection_of(
