@@ -21,14 +21,22 @@ def versity() -> Iterator[Served]:
         yield served
 
 
+def program() -> str:
+    """Build the gateway unless the cache has it, and return its path."""
+    return str(built("github.com/versity/versitygw", VERSION, "cmd/versitygw"))
+
+
 @contextmanager
 def gateway() -> Iterator[Served]:
     """Run a gateway with a bucket until the end of the block."""
-    program = str(built("github.com/versity/versitygw", VERSION, "cmd/versitygw"))
     with tempfile.TemporaryDirectory() as folder, held_ports(1) as [port]:
         (Path(folder) / "logs").mkdir()
         options = S3_OPTIONS | {"aws_endpoint": f"http://{HOST}:{port}"}
         account = ("--access", options["aws_access_key_id"], "--secret", options["aws_secret_access_key"])
-        command = [program, *account, "--port", f"{HOST}:{port}", "posix", folder]
+        command = [program(), *account, "--port", f"{HOST}:{port}", "posix", folder]
         with running(command) as endpoint:
             yield Served(endpoint, "s3://logs", options)
+
+
+if __name__ == "__main__":
+    program()
