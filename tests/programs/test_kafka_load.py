@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
 from spark_cas import open_log
+from spark_cas.log import clock
 from spark_cas.programs import bulk_load
 from spark_cas.programs.bulk_load import main
 from tests.kafka import clients
@@ -22,6 +23,7 @@ from tests.support.writing import records_in
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 CANARY = "hunter2"
+DAYS_100_MS = 100 * 24 * 3600 * 1000
 
 
 @pytest.fixture
@@ -227,13 +229,19 @@ def test_limits_of_the_brokers_decide_which_rows_are_bad_in_a_new_topic(load, ro
 
 @pytest.mark.usefixtures("load")
 def test_commands_of_the_pages_run(spark, broker, topic, tmp_path, monkeypatch):
-    """Load into a directory and a topic as docs/loading.md describes, then expand both as docs/expansion.md does."""
+    """Load into a directory and a topic, save the state, verify, copy, expand and forget, as the pages describe."""
     monkeypatch.chdir(tmp_path)
     flights = pa.table({"tailnum": ["N0", "N1", "N2"], "time_hour": [3, 1, 2]})
     pq.write_table(flights, "flights.parquet")
     own = {"/data/": f"{tmp_path}/", "localhost:9092": broker.bootstrap, "--topic flights": f"--topic {topic}"}
     [loaded] = run_page("docs/loading.md", own, spark)
     assert (loaded.code, json.loads(loaded.out.splitlines()[-1])["rows"]) == (0, 3), loaded.err
+
+    ended = run_page("docs/bootstrap.md", own, spark)
+    assert [each.code for each in ended] == [0, 0, 0], ended
+    first, second, verified = (json.loads(each.out.splitlines()[-1]) for each in ended)
+    assert (first["rows"], second["rows"], verified["actual_rows"]) == (3, 3, 3)
+    assert second["state"].startswith(f"{tmp_path}/state/tuesday/")
 
     page = (ROOT / "docs/loading.md").read_text()
     into, lz4 = "--bootstrap-servers localhost:9092 --topic flights", "--log-option kafka.compression.type=lz4"
@@ -248,13 +256,27 @@ def test_commands_of_the_pages_run(spark, broker, topic, tmp_path, monkeypatch):
     assert [json.loads(each)["code"] for each in Path("bad.jsonl").read_text().splitlines()] == ["TOO_LARGE"]
     assert "flights-2013" in Path("load.html").read_text()
 
+    [copied] = run_page("docs/streams.md", {"9092/flights": f"9092/{topic}"} | own, spark)
+    assert (copied.code, json.loads(copied.out.splitlines()[-1])["rows"]) == (0, 3), copied.err
+    with open_log(str(tmp_path / "logs/flights-copy")) as log:
+        assert sorted(row["key"] for each in range(4) for _, row in records_in(log, each)) == [b"N0", b"N1", b"N2"]
+
     expanded = run_page("docs/expansion.md", own)
     assert [each.code for each in expanded] == [0, 0], expanded
     for address in (str(tmp_path / "logs/flights"), f"kafka://{broker.bootstrap}/{topic}"):
         with open_log(address) as log:
             assert log.layout().partitions == 8
             kept = [row for partition in range(8) for _, row in records_in(log, partition)]
+            assert log.jobs() == ("flights-2013",)
         assert sorted(row["key"] for row in kept) == [b"N0", b"N1", b"N2"]
+
+    later, own["host:9092"], own["load-2026-11-22"] = clock.now_ms() + DAYS_100_MS, broker.bootstrap, "flights-2013"
+    monkeypatch.setattr(clock, "now_ms", lambda: later)
+    forgotten = run_page("docs/kafka.md", own)
+    assert [each.code for each in forgotten] == [0, 0], forgotten
+    for address in (str(tmp_path / "logs/flights"), f"kafka://{broker.bootstrap}/{topic}"):
+        with open_log(address) as log:
+            assert log.jobs() == ()
 
 
 @pytest.fixture

@@ -4,12 +4,15 @@ import io
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
+from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from spark_cas import cli
 from spark_cas.programs import program
-from tests.pages import commands
+from tests.pages import ROOT, commands
 
 
 class Ended(NamedTuple):
@@ -32,9 +35,9 @@ def run_cli(*argv: str, main: Callable[[Sequence[str]], int] = cli.main) -> Ende
 
 
 def run_page(page: str, own: Mapping[str, str], session: Any = None, *more: str) -> list[Ended]:
-    """Run each ``spark-cas`` command of a page, with own addresses and names instead of those of the page.
+    """Run each ``spark-cas`` command and submitted program of a page, with own addresses and names.
 
-    Loads run in the Spark session. ``more`` are further arguments of each command.
+    They run in the Spark session, without a new process. ``more`` are further arguments of each command.
     """
     ended = []
     for words in commands(page):
@@ -42,7 +45,15 @@ def run_page(page: str, own: Mapping[str, str], session: Any = None, *more: str)
         for example, value in own.items():
             line = line.replace(example, value)
         name, *arguments = shlex.split(line)
-        assert name == "spark-cas"
+        main = cli.main
+        if name == "spark-submit":
+            job = Path(arguments.pop(0))
+            assert (ROOT / job).is_file()
+            submitted = import_module(f"spark_cas.programs.{job.stem}").main
+            main = partial(submitted, prog=job.name, start_session=lambda _: session)
+        elif name != "spark-cas":
+            continue
         with patch.object(program, "local_session", lambda *_, **__: session):
-            ended.append(run_cli(*arguments, *more))
+            ended.append(run_cli(*arguments, *more, main=main))
+    assert ended
     return ended
