@@ -11,7 +11,7 @@ from functools import cache
 LOG_LEVEL = "SPARK_CAS_LOG_LEVEL"
 """Environment variable with the level of the logger ``spark_cas``, for Spark's Python processes and the programs.
 
-No program of the user can set the level in Spark's own Python processes.
+No program of the user can set up the log in Spark's own Python processes. There the level is INFO without it.
 """
 
 _LOG = logging.getLogger("spark_cas")
@@ -52,12 +52,13 @@ def log_write(
 
 
 def _set_level() -> None:
-    """Apply the environment variable, and log to stderr if this process has no handler."""
+    """Apply the environment variable. If this process has no handler, log to stderr, by default with level INFO."""
     level = logging.getLevelNamesMapping().get(os.environ.get(LOG_LEVEL, "").strip().upper())
-    if level is None:
+    is_set_up = _LOG.hasHandlers()
+    if level is None and is_set_up:
         return
-    _LOG.setLevel(level)
-    if not _LOG.hasHandlers():
+    _LOG.setLevel(logging.INFO if level is None else level)
+    if not is_set_up:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         _LOG.addHandler(handler)

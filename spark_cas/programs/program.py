@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from spark_cas.log.log_lines import LOG_LEVEL
 from spark_cas.programs.errors import ExitCode, exit_code_of, kind_of, line_of, plain_error
 from spark_cas.spark.jvm import jvm_before_session, jvm_of
 from spark_cas.spark.plain_errors import TRACEBACK
@@ -113,14 +114,19 @@ def print_result(line: str) -> None:
 def submitted_session(name: str, *, show_log: bool) -> "SparkSession":
     """Return the session of spark-submit, or a session on this machine if the program was started directly.
 
-    Spark's log is off unless ``show_log``, because the program prints the result itself. Log settings of a cluster
-    are not changed.
+    Spark's log, with the lines of writes, is off unless ``show_log``, because the program prints the result itself.
+    Log settings of a cluster are not changed.
     """
     builder = _builder(name)
     if _SUBMITTED in os.environ:
-        if not show_log and _log_is_not_set_up():
-            builder = builder.config("spark.log.level", "OFF").config("spark.ui.showConsoleProgress", "false")
-        return _started(builder, show_log=show_log)
+        if show_log or not _log_is_not_set_up():
+            return _started(builder, show_log=show_log)
+        _hide_lines_of_writes()
+        builder = builder.config("spark.log.level", "OFF").config("spark.ui.showConsoleProgress", "false")
+        spark = _started(builder, show_log=show_log)
+        # The JVM, whose environment the Python processes inherit, was started before.
+        spark.sparkContext.environment.setdefault(LOG_LEVEL, os.environ[LOG_LEVEL])
+        return spark
     return _started(builder, show_log=show_log, silent=not show_log and "SPARK_CONF_DIR" not in os.environ)
 
 
@@ -178,6 +184,7 @@ def _started(builder: "SparkSession.Builder", *, show_log: bool, silent: bool = 
     from pyspark.sql.utils import is_remote
 
     if silent:
+        _hide_lines_of_writes()
         with as_file(files("spark_cas.programs") / "log4j2-off.properties") as settings:
             java_option = f"-Dlog4j2.configurationFile={settings.as_uri()}"
             spark = builder.config("spark.driver.extraJavaOptions", java_option).getOrCreate()
@@ -191,6 +198,10 @@ def _started(builder: "SparkSession.Builder", *, show_log: bool, silent: bool = 
     if show_log and not is_remote():
         spark.sparkContext.environment[TRACEBACK] = "1"
     return spark
+
+
+def _hide_lines_of_writes() -> None:
+    os.environ.setdefault(LOG_LEVEL, "WARNING")
 
 
 def _let_ctrl_c_through() -> None:

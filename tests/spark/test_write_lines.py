@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError
 from openlineage.client.event_v2 import RunEvent, RunState
 
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
-from spark_cas.log.log_lines import LOG_LEVEL
 from spark_cas.options.lineage import dataset_of
 from tests.conftest import QUIET, ROOT
 from tests.kafka.clients import committed_values, create_topic
@@ -192,7 +191,6 @@ def ran(request, conf, tmp_path_factory):
             "OTEL_EXPORTER_OTLP_ENDPOINT": server.url,
             "OPENLINEAGE_URL": receiver.url,
             "HOME": str(folder),  # without the configuration of a user
-            LOG_LEVEL: "info",
         }
         with (folder / "errors").open("wb") as errors:
             ended = subprocess.run(
