@@ -1,10 +1,12 @@
 """Helpers that use a broker through its ordinary client. Every call has a deadline."""
 
 import os
+from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from tools.kafka_broker.jars import java, kafka_jars, tools_jars
 from tools.kafka_broker.metadata import known_to
 from tools.kafka_broker.waiting import wait_until
 
@@ -14,6 +16,14 @@ _ANSWER_SECONDS = 5
 
 def admin_of(address: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": address})
+
+
+def add_kafka_tool(folder: Path, name: str, main: str) -> None:
+    """Create a command of Kafka, such as ``kafka-acls.sh``, that runs the class ``main``."""
+    jars = f"{kafka_jars()}/*:{tools_jars()}/*"
+    tool = folder / name
+    tool.write_text(f'#!/bin/sh\nexec "{java()}" -XX:TieredStopAtLevel=1 -cp "{jars}" {main} "$@"\n')
+    tool.chmod(0o755)
 
 
 def create_topic(address: str, partitions: int = 1, **config: str) -> str:

@@ -73,6 +73,11 @@ class Secured:
             made.result(SECONDS)
         _await(lambda: len(admin.describe_acls(_ANY_ACL).result(SECONDS)) == len(bindings))
 
+    def has_exactly(self, rights: Iterable[Right]) -> bool:
+        """Return whether the user has these rights and no others."""
+        admin = admin_of(self.open)  # its futures fail after it is garbage-collected
+        return {*admin.describe_acls(_ANY_ACL).result(SECONDS)} == {_binding(each) for each in rights}
+
     def spec(self, topic: str, **given: str) -> KafkaSpec:
         """Return the spec of a topic for the user. The topic's name is the prefix of ids and groups."""
         return kafka_spec(self.sasl, topic, sasl() | given, prefix=topic)

@@ -1,6 +1,8 @@
 """The ACLs that a load needs: it works with exactly these, and its error names any one that is missing."""
 
+import os
 import re
+import subprocess
 import time
 from contextlib import ExitStack, contextmanager
 
@@ -20,10 +22,10 @@ from spark_cas.log.load.atomic_load import with_group
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.programs.errors import ExitCode
 from tests.contract.whole import run_whole
-from tests.kafka.clients import SECONDS, admin_of, append, create_topic
+from tests.kafka.clients import SECONDS, add_kafka_tool, admin_of, append, create_topic
 from tests.kafka.documented_rights import KAFKA, READ, documented, tasks
-from tests.kafka.secured import sasl
-from tests.pages import ROOT
+from tests.kafka.secured import USER, sasl
+from tests.pages import ROOT, blocks
 from tests.support.loads import TEN, run_job
 from tests.support.planted_problems import END, unfinished_job
 from tests.support.programs import run_cli
@@ -88,6 +90,20 @@ def test_a_whole_load_works_with_exactly_the_documented_rights(secured, spec):
     with KafkaLog(spec) as log:
         assert log.preflight().notes == ()
         assert run_job(log, "job", TEN).rows == 10
+
+
+@pytest.mark.full
+def test_the_commands_of_the_page_give_exactly_these_rights(secured, spec, tmp_path, monkeypatch):
+    secured.allow([])
+    add_kafka_tool(tmp_path, "kafka-acls.sh", "org.apache.kafka.tools.AclCommand")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    [script] = [each.text for each in blocks(KAFKA) if "kafka-acls.sh" in each.text]
+    own = {"host:9092": secured.open, "loader": USER, "flights": spec.topic, "spark-cas": spec.prefix}
+    for example, value in own.items():
+        script = script.replace(example, value)
+    ended = subprocess.run(["sh", "-ec", script], check=False, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert secured.has_exactly([*least(spec.topic, spec.prefix).values(), seeing(spec.topic)])
 
 
 def test_the_right_to_create_is_not_needed_once_the_registry_is_there(secured, spec):

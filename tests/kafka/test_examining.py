@@ -29,7 +29,7 @@ from spark_cas.log.kafka.client.client_errors import Right, on_ids, on_topic
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
 from spark_cas.log.kafka.topic.weak_settings import replica_findings
 from spark_cas.programs.errors import ExitCode
-from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
+from tests.kafka.clients import SECONDS, add_kafka_tool, admin_of, committed_values, create_topic
 from tests.kafka.documented_rights import DOCTOR, FOREIGN, documented
 from tests.kafka.open_transactions import OF_BROKER, Place, exact, hang, open_transaction, place_on
 from tests.kafka.secured import PASSWORD, USER, sasl, secured_broker
@@ -45,7 +45,6 @@ from tests.support.planted_problems import (
     unfinished_job,
 )
 from tests.support.programs import run_cli, run_page
-from tools.kafka_broker.jars import java, kafka_jars, tools_jars
 from tools.kafka_broker.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -138,10 +137,7 @@ def shell(tmp_path, monkeypatch):
         ("kafka-configs.sh", "kafka.admin.ConfigCommand"),
         ("kafka-reassign-partitions.sh", "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"),
     ):
-        tool = tmp_path / name
-        jars = f"{kafka_jars()}/*:{tools_jars()}/*"
-        tool.write_text(f'#!/bin/sh\nexec "{java()}" -XX:TieredStopAtLevel=1 -cp "{jars}" {main} "$@"\n')
-        tool.chmod(0o755)
+        add_kafka_tool(tmp_path, name, main)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
 
     def run(command):

@@ -21,16 +21,20 @@ COMMAND = (sys.executable, "-m", "key_value_store", "serve")
 class Served:
     """A node in a separate process, at ``host:port``."""
 
-    def __init__(self, log, folder, address, nodes, *more):
+    def __init__(self, folder, address, words):
+        """Run ``serve`` with the arguments ``words``, which name the folder and the address."""
         folder.mkdir(parents=True, exist_ok=True)
         self.address = address
         self.output = folder / "output"
-        where = ["--folder", str(folder), "--listen", address, *(f"--node={each}" for each in nodes)]
         with self.output.open("wb") as output:
             # The node has its own process group, so that a signal to it reaches no other process.
-            self.process = subprocess.Popen(
-                [*COMMAND, log, *where, *more], stdout=output, stderr=output, process_group=0
-            )
+            self.process = subprocess.Popen([*COMMAND, *words], stdout=output, stderr=output, process_group=0)
+
+    @classmethod
+    def of(cls, log, folder, address, nodes, *more):
+        """Start a node of these nodes over a log, with more options."""
+        where = ["--folder", str(folder), "--listen", address, *(f"--node={each}" for each in nodes)]
+        return cls(folder, address, [log, *where, *more])
 
     def wait_until_ready(self):
         wait_until(lambda: f"node {self.address}" in self.said() or self.ended(), SECONDS, self.said)
@@ -64,7 +68,7 @@ def serving(folder, count=2, shards=2, log=None, *, host="127.0.0.1", more=()):
         nodes = []
         for at, address in enumerate(addresses):
             options = [f"--shards={shards}", *more]
-            nodes.append(Served(log, folder / f"node-{at}", address, addresses, *options))
+            nodes.append(Served.of(log, folder / f"node-{at}", address, addresses, *options))
             ending.callback(nodes[-1].end)
         for each in nodes:
             each.wait_until_ready()

@@ -2,14 +2,17 @@
 
 import io
 import json
+import shlex
 import sys
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
 
 from key_value_store import cli, cli_serve
 from key_value_store.http.wire import path_of_key
-from tests.kv.http.servers import Wire, leader_of
+from tests.kv.http.servers import Served, Wire, leader_of
+from tests.pages import commands
 from tools.ports import held_ports
 
 
@@ -48,6 +51,40 @@ def test_put_get_cas_and_delete(asked):
     assert asked("get") == (3, b"", "the key is absent\n")
     assert asked("cas", "4", "--absent")[0] == 0
     assert asked("cas", "5", "--absent")[0] == 3
+
+
+@pytest.mark.full
+def test_commands_of_the_readme_run(run, files, tmp_path):
+    """Start two nodes, use them, and start one with a token and TLS, as examples/key_value_store/README.md says."""
+    (files / "ca.pem").write_bytes((files / "cert.pem").read_bytes())
+    with held_ports(3) as ports, ExitStack() as ending:
+        first, second, secured = (f"127.0.0.1:{port}" for port in ports)
+        own = {"127.0.0.1:8427": first, "127.0.0.1:8428": second, "0.0.0.0:8427": secured, "kv1:8427": secured}
+        own |= {"/data/": f"{tmp_path}/", "/etc/kv": str(files)}
+        lines = [replaced(each, own) for each in commands("examples/key_value_store/README.md")]
+        assert {tuple(each[:3]) for each in lines} == {("python", "-m", "key_value_store")}
+        [node, with_token] = [each[4:] for each in lines if each[3] == "serve"]
+        other = replaced(node, {"node-1": "node-2", f"--listen {first}": f"--listen {second}"})
+        with_token = replaced(with_token, {"node-1": "node-3"})
+        for name, address, words in (("a", first, node), ("b", second, other), ("c", secured, with_token)):
+            served = Served(tmp_path / name, address, words)
+            ending.callback(served.end)
+            served.wait_until_ready()
+        secured_get, put, cas, get, delete = (each[3:] for each in lines if each[3] != "serve")
+        assert run(*secured_get) == (3, b"", "the key is absent\n")
+        code, version, _ = run(*put)
+        assert code == 0
+        assert run(*replaced(cas, {"--version 1": f"--version {version.decode()}"}))[0] == 0
+        assert json.loads(run(*get)[1])["value"] == "LAX"
+        assert run(*delete)[0] == 0
+
+
+def replaced(words, own):
+    """Return the words of a command with own addresses, folders and versions."""
+    text = shlex.join(words)
+    for example, value in own.items():
+        text = text.replace(example, value)
+    return shlex.split(text)
 
 
 def test_bytes_are_unchanged(asked, monkeypatch):

@@ -112,7 +112,7 @@ def test_after_a_kill_the_other_node_has_all_acknowledged_writes(two, log):
             writing.wait_until_begun()
             writing.check(Client([other.address]))
             version = client.put(KEY, b"2", expected_version=version, timeout=SECONDS)
-            back = Served(log, killed.output.parent, killed.address, addresses(two))
+            back = Served.of(log, killed.output.parent, killed.address, addresses(two))
             back.wait_until_ready()
             other.kill()
             writing.wait_until_begun()
@@ -164,7 +164,7 @@ def test_requested_node_replaces_a_leader_that_cannot_use_its_log(tmp_path):
             options = dict(spec.store_options) | {"aws_endpoint": endpoint}
             more = ["--shards=2", *(f"--log-option=store.{name}={value}" for name, value in options.items())]
             # The first node does not know of another, so it leads.
-            served.append(Served(spec.url, tmp_path / f"node-{at}", nodes[at], nodes[: at + 1], *more))
+            served.append(Served.of(spec.url, tmp_path / f"node-{at}", nodes[at], nodes[: at + 1], *more))
             ending.callback(served[-1].end)
             served[-1].wait_until_ready()
             Client(nodes[:1]).put(KEY, b"before", timeout=SECONDS)
