@@ -1,6 +1,10 @@
-"""How the package treats the options of Spark's own Kafka connector. No broker and no JVM."""
+"""How the package treats the options of Spark's own Kafka connector. No broker and no Spark."""
 
+import os
+import re
+import subprocess
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +12,8 @@ from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.client_settings import log_ignored
 from spark_cas.options.parse import parse_read, parse_read_stream, parse_route, parse_write
 from spark_cas.options.table import OPTIONS, READING, Scope
+from tools.kafka_broker.connector import connector_jars
+from tools.kafka_broker.jars import java
 from tools.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, Verdict
 
 # The option keys in KafkaSourceProvider of spark-sql-kafka-0-10 4.2.0, spelled as there, except one for tests.
@@ -67,6 +73,10 @@ OF_THE_APPLICATION = [
     "spark.kafka.clusters.${cluster}.auth.bootstrap.servers",
 ]
 
+CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider$"
+CONSTANT = re.compile(r"ldc .*// String (\S+)\n.* put(?:static|field) .*// Field (?:\S*\$)?(\w+):Ljava/lang/String;")
+NO_OPTION = ("DEFAULT_MAX_TRIGGER_DELAY", "MOCK_SYSTEM_TIME")
+
 
 def test_every_option_of_sparks_connector_is_compared():
     assert sorted(each.name.lower() for each in SOURCE) == sorted(OF_THE_SOURCE)
@@ -74,6 +84,16 @@ def test_every_option_of_sparks_connector_is_compared():
     assert [each.name for each in COLUMNS] == COLUMNS_OF_THE_SINK
     patterns = [pattern for each in APPLICATION for pattern in each.name.split(", ")]
     assert [name for name in OF_THE_APPLICATION if not any(fnmatchcase(name, each) for each in patterns)] == []
+
+
+@pytest.mark.full
+def test_the_connector_has_no_other_option():
+    """The class of the connector has the key of each option in a constant."""
+    jars = os.pathsep.join(map(str, connector_jars()))
+    javap = [Path(java()).with_name("javap"), "-c", "-p", "-classpath", jars, CLASS]
+    code = subprocess.run(javap, check=True, capture_output=True, text=True).stdout
+    keys = {value for value, name in CONSTANT.findall(code) if name not in NO_OPTION}
+    assert keys == {each for each in (*OF_THE_SOURCE, *OF_THE_SINK) if not each.startswith("kafka.")}
 
 
 @pytest.mark.parametrize(("options", "scopes"), [(SOURCE, READING), (SINK, {Scope.WRITE})])
