@@ -10,8 +10,10 @@ from spark_cas import open_log
 from spark_cas.core.finding import Problem, Severity
 from spark_cas.log import clock, doctor
 from spark_cas.log.objects import paths
+from tests.long import full
 from tests.objects.bad_day import BUSY, BadDay, proxy_to
 from tests.objects.servers import S3_OPTIONS, moto
+from tests.objects.versity import gateway
 from tests.support.loads import TEN, run_job
 from tests.support.planted_problems import (
     lock_of_ended_process,
@@ -34,13 +36,19 @@ def arguments_of(spec):
     return [spec.url, *options]
 
 
-@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.s3)])
+@pytest.fixture(scope="module")
+def versity():
+    with gateway() as served:
+        yield served
+
+
+@pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.s3), *full("versity")])
 def place(request, tmp_path):
     """The arguments of a new log with one complete job, and a function that opens it."""
     if request.param == "directory":
         arguments, opened = [str(tmp_path / "flights")], lambda: open_log(str(tmp_path / "flights"))
     else:
-        spec = request.getfixturevalue("s3").spec()
+        spec = request.getfixturevalue(request.param).spec()
         arguments, opened = arguments_of(spec), lambda: open_log(spec)
     with opened() as log:
         log.create(2)
