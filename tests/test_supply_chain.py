@@ -2,9 +2,14 @@
 
 import json
 import re
+import shlex
+import subprocess
 import tomllib
+import venv
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import distribution
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from packaging.requirements import Requirement
@@ -83,3 +88,43 @@ def test_bill_names_each_dependency(tmp_path):
 
 def test_equal_environments_have_equal_bills():
     assert bill_of("spark-cas") == bill_of("spark-cas")
+
+
+class Vulnerabilities(BaseHTTPRequestHandler):
+    """The query API of OSV, of which only one package has a vulnerability: a test double."""
+
+    def do_POST(self):
+        query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        package, times = query["package"], dict.fromkeys(("modified", "published"), "2026-11-01T00:00:00Z")
+        affected = [{"package": package, "versions": [query["version"]]}]
+        known = [{"id": "PYSEC-1", "details": "", "affected": affected} | times]
+        self.server.asked.add(package["name"])
+        body = json.dumps({"vulns": known} if package["name"] == self.server.vulnerable else {}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Print nothing."""
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_audit_fails_for_a_vulnerable_dependency(tmp_path):
+    venv.create(tmp_path, with_pip=True)
+    lines = subprocess.check_output(
+        ["make", "-n", "audit", "SERVICE=osv", f"BIN={tmp_path}/bin"], cwd=ROOT, text=True
+    )
+    install, audit = (shlex.split(line) for line in lines.splitlines() if "pip-audit" in line)
+    subprocess.run(install, check=True)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Vulnerabilities) as server:
+        server.asked = set()
+        Thread(target=server.serve_forever, daemon=True).start()
+        for vulnerable, code in (("", 0), ("pyarrow", 1)):
+            server.vulnerable = vulnerable
+            command = [*audit, "--osv-url", f"http://127.0.0.1:{server.server_port}"]
+            ended = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+            assert (ended.returncode, "PYSEC-1" in ended.stdout) == (code, bool(code)), ended.stderr
+        server.shutdown()
+    assert server.asked >= {canonicalize_name(each.name) for each in required()}
