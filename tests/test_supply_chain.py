@@ -90,8 +90,18 @@ def test_equal_environments_have_equal_bills():
     assert bill_of("spark-cas") == bill_of("spark-cas")
 
 
-class Vulnerabilities(BaseHTTPRequestHandler):
-    """The query API of OSV, of which only one package has a vulnerability: a test double."""
+class Osv(ThreadingHTTPServer):
+    """The query API of OSV, of which only the package ``vulnerable`` has a vulnerability: a test double."""
+
+    vulnerable = ""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Query)
+        self.asked: set[str] = set()
+
+
+class Query(BaseHTTPRequestHandler):
+    server: Osv
 
     def do_POST(self):
         query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -118,8 +128,7 @@ def test_audit_fails_for_a_vulnerable_dependency(tmp_path):
     )
     install, audit = (shlex.split(line) for line in lines.splitlines() if "pip-audit" in line)
     subprocess.run(install, check=True)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Vulnerabilities) as server:
-        server.asked = set()
+    with Osv() as server:
         Thread(target=server.serve_forever, daemon=True).start()
         for vulnerable, code in (("", 0), ("pyarrow", 1)):
             server.vulnerable = vulnerable

@@ -153,7 +153,8 @@ class Plan:
     whole: bool = False
     """Whether the load is atomic: the rows of all partitions become visible in one step."""
     input: str = ""
-    """The digest of the bulk load's input list (`spark_cas.core.input_list`); empty for any other write."""
+    """The digest of the bulk load's input list (`spark_cas.core.input_list`), or the partition of an `append_once`.
+    Empty for any other write."""
     partitioner: str = ""
     """The partitioner that assigned the rows to partitions (`spark_cas.core.partitioner`). Empty if it was not
     recorded, or if the caller assigned the rows."""

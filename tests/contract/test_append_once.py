@@ -128,6 +128,17 @@ def test_the_same_records_for_another_partition_are_refused(log):
     assert values(log, 1) == []
 
 
+@pytest.mark.parametrize("expected", [0, None])
+def test_call_for_another_partition_is_refused_before_the_first_one_appends(log, expected):
+    crashes = FaultyLog(log, Fault("claim", 1, When.BEFORE))
+    with pytest.raises(InjectedFaultError):
+        append_once(crashes, 0, records(b"a"), job="one", expected_offset=expected)
+    with pytest.raises(InputChangedError):
+        append_once(log, 1, records(b"a"), job="one", expected_offset=expected)
+    assert isinstance(append_once(log, 0, records(b"a"), job="one", expected_offset=expected), Appended)
+    assert (values(log, 0), values(log, 1)) == ([b"a"], [])
+
+
 @pytest.mark.parametrize("partition", [0, 1])
 def test_a_load_that_was_interrupted_is_neither_joined_nor_called_complete(log, partition):
     plan = pin_plan(log, "load", ExpectedOffsets("end"))

@@ -90,7 +90,7 @@ def test_every_option_of_sparks_connector_is_compared():
 def test_the_connector_has_no_other_option():
     """The class of the connector has the key of each option in a constant."""
     jars = os.pathsep.join(map(str, connector_jars()))
-    javap = [Path(java()).with_name("javap"), "-c", "-p", "-classpath", jars, CLASS]
+    javap = [str(Path(java()).with_name("javap")), "-c", "-p", "-classpath", jars, CLASS]
     code = subprocess.run(javap, check=True, capture_output=True, text=True).stdout
     keys = {value for value, name in CONSTANT.findall(code) if name not in NO_OPTION}
     assert keys == {each for each in (*OF_THE_SOURCE, *OF_THE_SINK) if not each.startswith("kafka.")}

@@ -97,7 +97,7 @@ def append_once(
             but no expected offset.
         ExpectedOffsetError: An expected offset is below -1 or not an int64, or a record without a key has one with
             ``compare="key"``.
-        InputChangedError: The job appended other records before.
+        InputChangedError: The job appended other records before, or began to append to another partition.
         OptionError: The log cannot append to several partitions atomically.
         FencedError: Another process aborted the append to several partitions.
         ConditionalLogError: The errors of plans, claims and appends.
@@ -114,7 +114,9 @@ def append_once(
     partition, expected_offset = operator.index(partition), _checked_offset(expected_offset)
     layout_with(log, [partition])
     wanted = ExpectedOffsets("offsets", ((partition, expected_offset),))
-    plan = pin_plan(log, job, wanted, compare=compare, any_layout=True)
+    # The plan records the partition, because concurrent calls for different partitions would both append.
+    own = f"partition-{partition}"
+    plan = pin_plan(log, job, wanted, compare=compare, any_layout=True, input_digest=own)
     # The call that recorded the plan is the first one.
     before = job_progress(log, job) if plan.rejoined else ()
     if not before:

@@ -87,7 +87,8 @@ def pin_plan(
         earlier: The rows that `earlier_rows` took out of the input.
         whole: Whether the rows of all partitions become visible in one step, that of `complete_job`. The plan then
             has the commit group of this run.
-        input_digest: The digest of the bulk load's input list; empty for any other write.
+        input_digest: The digest of the bulk load's input list, or the partition of an `append_once`; empty for any
+            other write.
         placement: The partitioner of the rows; None if the caller assigned them. The plan records it, because a
             re-run with another one would append some rows twice. If the log has no recorded partitioner and the write
             names one, the first plan records that with the log.
