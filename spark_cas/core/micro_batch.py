@@ -13,6 +13,8 @@ from spark_cas.core.plan import BatchProgress, Plan, Progress
 from spark_cas.core.records import RECORDS
 
 ORDER_COLUMNS = ("key", "timestamp", "value")
+OFFSET = "offset"
+"""The column that rows of a log or topic have besides those of `RECORDS`."""
 """The columns that can order the rows of a batch. Digests order rows that are equal in all of them."""
 
 _DEFAULT_KEPT_MS = 7 * 24 * 3_600_000
@@ -193,8 +195,22 @@ def _is_earlier(batch: Batch, progress: Progress) -> bool:
     return held is None or (held.query == batch.query and held.id < batch.id)
 
 
-def in_order(records: pa.Table, order_by: Sequence[str]) -> pa.Table:
-    """Sort records by the given columns, then by all other `ORDER_COLUMNS` and the digest; nulls are last."""
-    keys = [*order_by, *(name for name in ORDER_COLUMNS if name not in order_by)]
-    sortable = records.select(keys).append_column("digest", pa.array(_digests(records), pa.binary()))
+def in_order(rows: pa.Table, order_by: Sequence[str] | None) -> pa.Table:
+    """Return the records of a batch in the order in which they are appended, without the column `OFFSET`.
+
+    Rows of a log or topic have that column. All rows of a key are from one partition of it, so offsets are the order
+    of each key. Spark may have moved blocks of them.
+
+    Args:
+        rows: The rows in `RECORDS`, maybe with the column `OFFSET`.
+        order_by: The columns to sort by, then by offset, all other `ORDER_COLUMNS` and the digest; nulls are last.
+            None to sort by offset only, and empty to keep the order.
+    """
+    records = rows.select(RECORDS.names)
+    if order_by is None:
+        return records if len(records.columns) == len(rows.columns) else records.take(pc.sort_indices(rows[OFFSET]))
+    if not order_by:
+        return records
+    keys = [*order_by, *(name for name in (OFFSET, *ORDER_COLUMNS) if name in rows.column_names)]
+    sortable = rows.select([*dict.fromkeys(keys)]).append_column("digest", pa.array(_digests(records), pa.binary()))
     return records.take(pc.sort_indices(sortable, [(name, "ascending") for name in sortable.column_names]))

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_cas.core.errors import NotRoutedError, SchemaError
+from spark_cas.core.micro_batch import OFFSET
 from spark_cas.core.partitioner import Partitioner, partition_of
 from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.core.row_claims import CLAIMED, COLUMN
@@ -19,11 +20,16 @@ _LATEST_MILLIS = (2**63 - 1) // 1000
 
 
 def by_partition(
-    batches: Iterable[pa.RecordBatch], partitions: int, partitioner: Partitioner | None = None
+    batches: Iterable[pa.RecordBatch],
+    partitions: int,
+    partitioner: Partitioner | None = None,
+    *,
+    with_offsets: bool = False,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of Spark's batches as (partition, rows in `RECORDS` or `CLAIMED`).
 
     The rows of each partition keep their order. A partitioner assigns them unless they have a column ``partition``.
+    ``with_offsets`` keeps the column `OFFSET` if it has integers.
 
     Raises:
         NotRoutedError: A partition id is null or not in ``range(partitions)``.
@@ -35,6 +41,8 @@ def by_partition(
         records = records_of(batch)
         if COLUMN in batch.schema.names:
             records = pa.RecordBatch.from_arrays([*records.columns, batch.column(COLUMN)], schema=CLAIMED)
+        if with_offsets and OFFSET in batch.schema.names and pa.types.is_integer(batch.column(OFFSET).type):
+            records = records.append_column(OFFSET, batch.column(OFFSET))
         ids = batch.column("partition") if partitioner is None else partition_of(records, partitions, partitioner)
         only = _check_ids(ids, partitions)
         if only is not None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from spark_cas.core.digest import joined_digest, multiset_digest, row_digests
 from spark_cas.core.errors import CheckpointMismatchError, JobMismatchError
 from spark_cas.core.micro_batch import (
+    OFFSET,
     Batch,
     batch_so_far,
     begun_after,
@@ -145,6 +146,18 @@ def test_all_columns_break_ties():
         str(in_order(pa.Table.from_pylist(list(each), RECORDS), ["key"]).to_pylist()) for each in permutations(rows)
     }
     assert len(orders) == 1
+
+
+@pytest.mark.parametrize(
+    ("order_by", "expected"), [(None, b"cbad"), ([], b"abcd"), (["timestamp"], b"cbad"), (["value"], b"abcd")]
+)
+def test_offsets_are_the_order_of_rows_of_a_log(order_by: list[str] | None, expected: bytes):
+    offsets = [2, 1, 0, None]
+    rows = [{"key": b"k", "value": bytes([each]), "headers": None, "timestamp": None} for each in b"abcd"]
+    table = pa.Table.from_pylist(rows, RECORDS).append_column(OFFSET, pa.array(offsets, pa.int64()))
+    result = in_order(table, order_by)
+    assert result.schema == RECORDS
+    assert b"".join(result.column("value").to_pylist()) == expected
 
 
 def digests_of(rows: pa.Table) -> list[bytes]:

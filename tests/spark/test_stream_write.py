@@ -89,6 +89,21 @@ def test_batches_are_appended_once_through_restarts_and_replays(source, checkpoi
     assert values_of(path) == sorted(rows)
 
 
+@pytest.mark.parametrize("more", [{}, {"orderBy": "timestamp", "maxRecordsPerChunk": 30}])
+def test_copy_keeps_the_order_of_each_key_if_spark_moves_rows(spark, checkpoint, path, tmp_path, more):
+    """All records have one timestamp, and their values fall. Another exchange mixes them, as a split source may."""
+    source = {"path": str(tmp_path / "log"), "partitions": "1", "job": "load"}
+    values = [f"{number:03}" for number in range(100, 0, -1)]
+    rows = spark.createDataFrame([("k", value) for value in values], "key string, value string")
+    routed = route(rows, source, order_by=[sf.desc("value")])
+    routed.write.format(FORMAT).mode("append").options(**source).save()
+    stream = spark.readStream.format(FORMAT).option("startingOffsets", "earliest").load(source["path"])
+    options = {"path": path, "partitions": 1, "job": "copy"} | more
+    run(route(stream.repartition(4, "value"), options), checkpoint, **options)
+    with open_log(path) as log:
+        assert values_in(log, 0) == values
+
+
 @pytest.mark.parametrize("now", ["elsewhere", *full("nowhere")])
 def test_replayed_row_in_another_partition_is_detected(source, checkpoint, path, now):
     options = {"path": path, "partitions": 2, "job": "copy", "routed": "true"}

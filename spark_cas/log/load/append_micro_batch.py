@@ -99,9 +99,9 @@ def load_batch(
 ) -> tuple[PartitionResult, ...]:
     """Append the rows of a task's micro-batch that the log does not hold yet.
 
-    If the rows of a partition fit the limits, they are one chunk, in input order. Otherwise ``order_by`` must fix
-    their order, so that the rows of a killed attempt are a prefix, after which the task resumes. The task keeps all
-    rows in memory, and appends none before it has read all of its input. If the plan has a commit group
+    If the rows of a partition fit the limits, they are one chunk, in the order of `in_order`. Otherwise ``order_by``
+    must fix their order, so that the rows of a killed attempt are a prefix, after which the task resumes. The task
+    keeps all rows in memory, and appends none before it has read all of its input. If the plan has a commit group
     (`with_group`), the rows become visible when the batch is complete.
 
     Without ``has_end``, an attempt may have been cut off, and the log may hold any part of the rows. Then the next
@@ -110,6 +110,7 @@ def load_batch(
     The arguments are those of `append_rows`, except:
 
     Args:
+        rows: The rows, as (partition, rows in `RECORDS`, maybe with the column `OFFSET`).
         order_by: The columns that fix the order; empty if the input always has the same order; None for no fixed
             order.
         ledger: The result of `ledger_before`. It rejects a wrong batch before any append in any partition.
@@ -127,8 +128,7 @@ def load_batch(
     for partition, records in sorted(collected.items()):
         load = _BatchLoad(log, batch, partition, task, has_end, fenced_retry_wait_seconds, run or TaskRun())
         load.claim_of(plan)
-        ordered = in_order(records, order_by) if order_by else records
-        results.append(load.append(ordered, limits, ordered=order_by is not None))
+        results.append(load.append(in_order(records, order_by), limits, ordered=order_by is not None))
     return tuple(results)
 
 

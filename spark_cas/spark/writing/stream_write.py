@@ -226,7 +226,7 @@ def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
     job = batch.query if task.plan is None else task.plan.job
     run = TaskRun()
     report = attempted(
-        by_partition(rows, task.layout.partitions),
+        by_partition(rows, task.layout.partitions, with_offsets=True),
         lambda pairs: _append(task, job, batch, pairs, run),
         run=run,
     )
