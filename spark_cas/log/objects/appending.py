@@ -36,7 +36,7 @@ from spark_cas.log.objects.chunk_file import MAX_CHUNK_BYTES, ChunkHeader, Store
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
 from spark_cas.log.objects.store import RetryingStore
-from spark_cas.log.objects.store_replies import Existing, PutReply, PutVerdict, judge_put
+from spark_cas.log.objects.store_replies import Existing, PutReply
 
 
 class Appender:
@@ -166,23 +166,24 @@ class Appender:
                 f"maxBytesPerChunk (--max-bytes-per-chunk of a bulk load).",
                 partition=claim.partition,
             )
-        verdict, result, why = self._put(claim, data, stored)
-        match verdict:
-            case PutVerdict.APPENDED | PutVerdict.RESOLVED:
-                return self._acknowledge(claim, chunk, stored, resolved=verdict is PutVerdict.RESOLVED)
-            case PutVerdict.FENCED:
+        whose, result, why = self._put(claim, data, stored)
+        match whose:
+            case Existing.OURS:
+                return self._acknowledge(claim, chunk, stored, resolved=result is not None)
+            case Existing.SAME_JOB:
                 return Fenced(result.header.progress.task if result and result.header.progress else None)
-            case PutVerdict.LAYOUT_CHANGED:
+            case Existing.NEWER_LAYOUT:
                 return LayoutChanged(claim.plan.layout_epoch, result.header.layout_epoch if result else -1)
-            case PutVerdict.CONFLICT:
+            case Existing.OTHER:
                 return self._overtaken(claim, result)
-            case PutVerdict.AGAIN:
+            case Existing.ABSENT | Existing.UNREADABLE:
                 return Unknown(why)
 
-    def _put(self, claim: Claim, data: memoryview, stored: StoredChunk) -> tuple[PutVerdict, StoredChunk | None, str]:
+    def _put(self, claim: Claim, data: memoryview, stored: StoredChunk) -> tuple[Existing, StoredChunk | None, str]:
         """Put the same bytes until the result is clear or the deadline passes.
 
-        Return the verdict, the chunk that is stored at the offset, and the reason if the result is unknown.
+        Return the writer of the chunk at the offset, that chunk if it was read back, and the reason if the result is
+        unknown.
         """
         path = paths.chunk(claim.partition, stored.header.base_offset)
         doing = f"writing {self._store.at(path)}"
@@ -195,16 +196,17 @@ class Appender:
             except StorageError as error:
                 # The client may have sent the request before, and the store may have executed it without a reply.
                 reply, refused = PutReply.UNCLEAR, error
-            result, whose = (None, Existing.ABSENT) if reply is PutReply.CREATED else self._read_back(claim, stored)
-            verdict = judge_put(reply, whose)
-            if verdict is not PutVerdict.AGAIN:
-                return verdict, result, ""
+            if reply is PutReply.CREATED:
+                return Existing.OURS, None, ""
+            result, whose = self._read_back(claim, stored)
+            if whose not in (Existing.ABSENT, Existing.UNREADABLE):
+                return whose, result, ""
             if refused and self._puts == first and whose is Existing.ABSENT:
                 raise refused
             # If the store permits neither writes nor reads, as with expired credentials, a retry cannot succeed.
             barred = refused is not None and whose is Existing.UNREADABLE
             if barred or not wait.again("the store did not report whether it stored the chunk"):
-                return verdict, result, _why_unclear(doing, refused, whose)
+                return whose, None, _why_unclear(doing, refused, whose)
 
     def _read_back(self, claim: Claim, own: StoredChunk) -> tuple[StoredChunk | None, Existing]:
         try:

@@ -1,11 +1,10 @@
-"""Replies of a store: the outcome of a put-if-absent after a read-back, and errors as transient or permanent.
+"""Replies of a store: the result of a put-if-absent, and errors as transient or permanent.
 
 The text of an error may contain a signed URL, so it is never shown. This module does not retry; see `RetryingStore`.
 """
 
 import re
 from enum import Enum
-from typing import assert_never
 
 from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
@@ -23,7 +22,11 @@ class PutReply(Enum):
 
 
 class Existing(Enum):
-    """The writer of the object that a read-back found under the name."""
+    """The writer of the object under the name of a put: that of a new object, or as read back.
+
+    Unless the store reports that it created the object, its reply proves nothing: it rejects a retried request
+    because of the object that the first attempt created.
+    """
 
     OURS = "the same write id"
     SAME_JOB = "another write of the same job"
@@ -31,39 +34,6 @@ class Existing(Enum):
     OTHER = "another job"
     ABSENT = "nothing"
     UNREADABLE = "the read failed"
-
-
-class PutVerdict(Enum):
-    """The outcome of a put after the read-back."""
-
-    APPENDED = "appended"
-    RESOLVED = "appended, proven by reading back"
-    FENCED = "fenced"
-    LAYOUT_CHANGED = "layout changed"
-    CONFLICT = "conflict"
-    AGAIN = "put the same bytes again"
-
-
-def judge_put(reply: PutReply, result: Existing) -> PutVerdict:
-    """Decide the outcome of a put.
-
-    Except for `PutReply.CREATED`, the response alone proves nothing. A store rejects a retried request because of the
-    object that its first attempt created. So ``result`` is the object under the name, as read back.
-    """
-    if reply is PutReply.CREATED:
-        return PutVerdict.APPENDED
-    match result:
-        case Existing.OURS:
-            return PutVerdict.RESOLVED
-        case Existing.SAME_JOB:
-            return PutVerdict.FENCED
-        case Existing.NEWER_LAYOUT:
-            return PutVerdict.LAYOUT_CHANGED
-        case Existing.OTHER:
-            return PutVerdict.CONFLICT
-        case Existing.ABSENT | Existing.UNREADABLE:
-            return PutVerdict.AGAIN
-    assert_never(result)
 
 
 MAX_OBJECT_BYTES = 256 * 1024 * 1024
