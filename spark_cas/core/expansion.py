@@ -103,24 +103,15 @@ def reading_limits(
     return limits
 
 
-def layout_at(expansions: Sequence[Expansion], partition: int, offset: int) -> int:
-    """Return the number of expansions that precede the record at an offset."""
-    return max(
-        (
-            number
-            for number, each in enumerate(expansions, 1)
-            if partition >= each.before or offset >= each.thresholds[partition]
-        ),
-        default=0,
-    )
-
-
 def partitions_at(layouts: Layouts, partition: int, offset: int) -> int:
     """Return the partition count of a log when the record at an offset was appended."""
-    passed = layout_at(layouts.expansions, partition, offset)
-    if passed < len(layouts.expansions):
-        return layouts.expansions[passed].before
-    return layouts.layout.partitions
+    counts = [*(each.before for each in layouts.expansions), layouts.layout.partitions]
+    passed = (
+        number
+        for number, each in enumerate(layouts.expansions, 1)
+        if partition >= each.before or offset >= each.thresholds[partition]
+    )
+    return counts[max(passed, default=0)]
 
 
 def require_named_as_now(wanted: ExpectedOffsets, expansions: Sequence[Expansion], partitions: int) -> None:

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_cas.core.errors import LayoutChangedError
-from spark_cas.core.expansion import Expansion, layout_at, reading_limits, require_named_as_now
+from spark_cas.core.expansion import Expansion, Layouts, partitions_at, reading_limits, require_named_as_now
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.plan import Layout
 
 DOUBLINGS = (2, 4, 8, 16)
 STEPS = st.lists(st.one_of(st.integers(0, 40), st.just("expand")), max_size=60)
@@ -118,7 +119,10 @@ def test_partitions_that_are_not_read_hold_nothing_up():
 @given(STEPS)
 def test_offset_determines_its_layout(steps):
     log = Log(DOUBLINGS, steps)
-    assert log.layouts == {at: layout_at(log.expansions, *at) for at in log.layouts}
+    layouts = Layouts(Layout("log", len(log.expansions), len(log.partitions)), log.expansions)
+    counts = [*(each.before for each in log.expansions), len(log.partitions)]
+    for at, layout in log.layouts.items():
+        assert partitions_at(layouts, *at) == counts[layout]
 
 
 @pytest.mark.parametrize(("partitions", "thresholds"), [(2, (1, 2)), (2, ()), (3, (1, -1)), (1, (0, 0))])
