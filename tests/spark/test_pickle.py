@@ -73,7 +73,7 @@ VALUES = [
     BatchReport(
         (PartitionResult(IN_BATCH, 0, 0),), job="load-1", batch=Batch("query", 5), run="run/5", planning_ms=(4, 5)
     ),
-    ViewPartition((("flights", 0, 0, 5, 0), ("flights", True))),
+    ViewPartition((("flights", "flights"), (0, True), (((1, 5),), None))),
 ]
 READ = ReadRequest(SELECTION, ReadRange(), Splitting(), "offsets")
 STREAM = StreamRequest(SELECTION, ReadRange(), Splitting(), trigger=TriggerLimits(5), whole_loads=True)

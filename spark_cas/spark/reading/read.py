@@ -1,8 +1,8 @@
 """The batch readers: records between bounds that are pinned when the read is planned, and the views of a log."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_cas.core.errors import TrimmedError, TruncatedError
-from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.plan import PartitionResult
+from spark_cas.core.expansion import Layouts
+from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.log.backend import Backend
 from spark_cas.options.read_range import Task, TopicPartition, kept
@@ -161,14 +161,15 @@ def _newest(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 Cell = str | int | bool | tuple[tuple[int, int], ...] | None
 """A map is a tuple of its pairs."""
-Row = tuple[Cell, ...]
+Row = dict[str, Cell]
+"""The values of a row of a view by column, with values of other columns."""
 
 
 @dataclass(frozen=True)
 class ViewPartition(InputPartition):
-    """The rows of a view at planning. Their number does not depend on the number of records."""
+    """The requested columns of a view at planning. Their length does not depend on the number of records."""
 
-    rows: tuple[Row, ...]
+    columns: tuple[tuple[Cell, ...], ...]
 
 
 @called_by_spark
@@ -193,19 +194,19 @@ class ViewReader(Acknowledged, DataSourceReader):
         """The requested columns."""
 
     def partitions(self) -> list[InputPartition]:
+        names = self.schema.fieldNames()
         with SelectedLogs(self.request.selection) as logs:
-            requested = frozenset(self.schema.fieldNames())
-            rows = [row for topic in logs.names() for row in _VIEWS[self.request.view](logs.log(topic), requested)]
-        return [ViewPartition(tuple(rows))]
+            view = _VIEWS[self.request.view]
+            rows = [row for topic in logs.names() for row in view(logs.log(topic), frozenset(names))]
+        return [ViewPartition(tuple(tuple(row.get(name) for row in rows) for name in names))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        rows = partition.rows if isinstance(partition, ViewPartition) else ()
-        from spark_cas.spark.schema import read_schema
-
+        # Without a row, Spark passes an empty partition of its own.
         arrow = arrow_schema(self.schema)
-        names = read_schema(self.request.view, include_headers=False).fieldNames()
-        columns = dict(zip(names, zip(*rows, strict=True), strict=False))
-        arrays = [pa.array(columns.get(field.name, ()), _wire(field.type)).cast(field.type) for field in arrow]
+        columns = partition.columns if isinstance(partition, ViewPartition) else ((),) * len(arrow)
+        arrays = [
+            pa.array(column, _wire(field.type)).cast(field.type) for field, column in zip(arrow, columns, strict=True)
+        ]
         yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
 
@@ -218,22 +219,29 @@ def _offsets(log: Backend, requested: AbstractSet[str]) -> Iterator[Row]:
     layout = log.layout()
     if requested.isdisjoint({"start_offset", "end_offset", "thresholds"}):
         # The layout alone does not need the end of open transactions. Without the partitioner it needs no registry.
-        placed_by = log.layouts().partitioner if "partitioner" in requested else None
-        for partition in range(layout.partitions):
-            yield log.topic, partition, None, None, layout.epoch, layout.log_id, None, placed_by
-        return
-    while True:
-        result = log.bounds_of(range(layout.partitions), waiting=True)
-        # Read after the end offsets, so that it has each expansion below them.
-        layouts = log.layouts()
-        if layouts.layout.epoch <= layout.epoch:
-            break
-        # The read of the end offsets lacks partitions that were added.
-        layout = layouts.layout
-    for partition, bounds in enumerate(result):
-        row = log.topic, partition, bounds.start_offset, bounds.end_offset, layout.epoch, layout.log_id
-        passed = [each for each in layouts.expansions if partition < each.before]
-        yield *row, tuple((each.epoch, each.thresholds[partition]) for each in passed), layouts.partitioner
+        bounds: Sequence[Bounds | None] = [None] * layout.partitions
+        layouts = log.layouts() if "partitioner" in requested else Layouts(layout)
+    else:
+        while True:
+            bounds = log.bounds_of(range(layout.partitions), waiting=True)
+            # Read after the end offsets, so that it has each expansion below them.
+            layouts = log.layouts()
+            if layouts.layout.epoch <= layout.epoch:
+                break
+            # The read of the end offsets lacks partitions that were added.
+            layout = layouts.layout
+    for partition, each in enumerate(bounds):
+        passed = [expansion for expansion in layouts.expansions if partition < expansion.before]
+        yield {
+            "topic": log.topic,
+            "partition": partition,
+            "start_offset": each.start_offset if each else None,
+            "end_offset": each.end_offset if each else None,
+            "layout_epoch": layout.epoch,
+            "log_id": layout.log_id,
+            "thresholds": tuple((expansion.epoch, expansion.thresholds[partition]) for expansion in passed),
+            "partitioner": layouts.partitioner,
+        }
 
 
 def _progress(log: Backend, requested: AbstractSet[str]) -> Iterator[Row]:  # noqa: ARG001
@@ -243,33 +251,19 @@ def _progress(log: Backend, requested: AbstractSet[str]) -> Iterator[Row]:  # no
     for job in log.jobs():
         plan = log.plan(job)
         for result in job_results(log, job):
-            yield _progress_row(log.topic, result, plan.round_of if plan else "")
-
-
-def _progress_row(topic: str, result: PartitionResult, round_of: str) -> Row:
-    progress, message = result.progress, result.appends
-    return (
-        progress.job,
-        topic,
-        progress.partition,
-        progress.rows,
-        progress.base_offset,
-        progress.end_offset,
-        progress.chunks,
-        progress.complete,
-        progress.digest,
-        progress.committed_at_ms,
-        round_of,
-        result.resumed_rows,
-        message.attempts,
-        result.resolved,
-        message.aborted_rows,
-        message.timestamp_ms,
-        message.has_offset,
-        message.has_timestamp,
-        message.start_offset,
-        result.guarantee,
-    )
+            progress, appends = result.progress, result.appends
+            yield {
+                **asdict(progress),
+                "topic": log.topic,
+                "committed_at": progress.committed_at_ms,
+                "round_of": plan.round_of if plan else "",
+                **asdict(appends),
+                "timestamp": appends.timestamp_ms,
+                "has_timestamp": appends.has_timestamp,
+                "resumed_rows": result.resumed_rows,
+                "resolved": result.resolved,
+                "guarantee": result.guarantee,
+            }
 
 
 _VIEWS: dict[str, Callable[[Backend, AbstractSet[str]], Iterator[Row]]] = {"offsets": _offsets, "progress": _progress}
