@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from spark_cas.core.errors import FormatError
 
@@ -50,8 +50,8 @@ def in_format(subject: str) -> Iterator[None]:
 def from_fields(kind: type[_Value], fields: object) -> _Value:
     """Return a dataclass instance from the fields of its JSON; raise one of `INVALID_FIELDS` for other fields.
 
-    It supports int, str, bool, None, optional values, tuples and dataclasses of these. A bool is not an int. A field
-    that is missing gets its default.
+    It supports int, str, bool, None, literals, optional values, tuples and dataclasses of these. A bool is not an
+    int. A field that is missing gets its default.
     """
     hint: Any = kind
     value: _Value = _reader_of(hint)(fields)
@@ -62,7 +62,9 @@ def from_fields(kind: type[_Value], fields: object) -> _Value:
 def _reader_of(hint: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - any annotation
     """Return a function that converts a value of JSON to this type."""
     arguments = get_args(hint)
-    if get_origin(hint) is UnionType:
+    if get_origin(hint) is Literal:
+        return lambda value: arguments[arguments.index(value)]
+    if get_origin(hint) in (Union, UnionType):
         (read,) = (_reader_of(each) for each in arguments if each is not NoneType)
         return lambda value: None if value is None else read(value)
     if get_origin(hint) is tuple and arguments[-1] is Ellipsis:

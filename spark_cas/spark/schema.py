@@ -3,8 +3,9 @@
 import difflib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from pyspark.sql.types import (
     ArrayType,
@@ -21,9 +22,9 @@ from pyspark.sql.types import (
 )
 
 from spark_cas.core.errors import LayoutChangedError, NotRoutedError, OptionError, SchemaError
-from spark_cas.core.partitioner import Partitioner, known_partitioner
+from spark_cas.core.partitioner import Partitioner
 from spark_cas.core.plan import EarlierRows, Layout
-from spark_cas.core.recorded_fields import from_fields
+from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields, to_json
 from spark_cas.core.row_claims import COLUMN
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -140,15 +141,10 @@ class Mark:
     """The names of the options of `route` that are `CONDITIONS`."""
 
     def metadata(self) -> dict[str, Any]:
-        """Return the mark as column metadata."""
-        known: dict[str, Any] = {} if self.layout_epoch is None else {"layout_epoch": self.layout_epoch}
-        known |= {"end_markers": self.end_markers} if self.end_markers != "none" else {}
-        known |= {"sorted": 1} if self.sorted else {}
-        known |= {"earlier": json.dumps([asdict(each) for each in self.earlier])} if self.earlier else {}
-        known |= {"input": self.input} if self.input else {}
-        known |= {"partitioner": self.partitioner} if self.partitioner else {}
-        known |= {"options": list(self.options)} if self.options else {}
-        return {MARK: {"partitions": self.partitions, **known}}
+        """Return the mark as column metadata, which can have no null. Fields with their default are left out."""
+        stored = json.loads(to_json(self))
+        kept = (each.name for each in fields(self) if getattr(self, each.name) not in (each.default, None))
+        return {MARK: {name: stored[name] for name in kept}}
 
     def require_whole(self) -> None:
         """Raise NotRoutedError if `route` removed the rows that a job had already appended.
@@ -238,27 +234,9 @@ def _mark_from(result: object) -> Mark | None:
     """Return the mark that `Mark.metadata` stored, or None if it is not valid."""
     if not isinstance(result, dict):
         return None
-    partitions, epoch = result.get("partitions"), result.get("layout_epoch")
-    if not isinstance(partitions, int) or not isinstance(epoch, int | None):
-        return None
-    earlier = tuple(from_fields(EarlierRows, each) for each in json.loads(result.get("earlier", "[]")))
-    markers, placed_by = result.get("end_markers", "none"), result.get("partitioner")
-    if markers not in get_args(EndMarkers):
-        return None
-    try:
-        partitioner = None if placed_by is None else known_partitioner(placed_by)
-    except ValueError:
-        return None
-    return Mark(
-        partitions,
-        epoch,
-        end_markers=markers,
-        sorted=result.get("sorted") == 1,
-        earlier=earlier,
-        partitioner=partitioner,
-        input=str(result.get("input", "")),
-        options=tuple(result.get("options", ())),
-    )
+    with suppress(*INVALID_FIELDS):
+        return from_fields(Mark, {"layout_epoch": None, **result})
+    return None
 
 
 _WRITTEN: dict[str, tuple[DataType, ...]] = {
