@@ -1,7 +1,6 @@
 """Open the backend of a log from its address."""
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 from urllib.parse import unquote, urlsplit
 
 from spark_cas.log.backend import Backend
@@ -87,22 +86,17 @@ def open_spec(spec: AnySpec, *, pooled: bool = False) -> Backend:
     return ObjectLog(spec)
 
 
-class TopicList(Protocol):
-    """The topics of some brokers, which may be listed repeatedly."""
+def open_topics(spec: AnySpec) -> Callable[[], tuple[str, ...]]:
+    """Return a function that lists the topics of the brokers of a spec (`Topics.names`), with the same client.
 
-    def names(self) -> tuple[str, ...]:
-        """Return the sorted names, without the registry topics and internal topics. Raises StorageError."""
-        ...
-
-
-def open_topics(spec: AnySpec) -> TopicList:
-    """Return the topics of the brokers of a spec, ignoring its own topic. Raises TypeError if it has no brokers."""
+    Raises TypeError if the spec has no brokers.
+    """
     if not isinstance(spec, KafkaSpec):
         msg = f"{spec.server} has no topics"
         raise TypeError(msg)
     from spark_cas.log.kafka.topic.topics import Topics  # noqa: PLC0415 - as above
 
-    return Topics(spec)
+    return Topics(spec).names
 
 
 def is_named(url: str, text: str) -> bool:

@@ -1,7 +1,7 @@
 """The logs that a read selects, as the driver reads their state."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.expansion import Expansion, Layouts
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.backend import Backend
-from spark_cas.log.open import TopicList, open_topics
+from spark_cas.log.open import open_topics
 from spark_cas.options.read_range import TopicPartition
 from spark_cas.options.request import Selection
 from spark_cas.spark.worker import open_here
@@ -45,7 +45,7 @@ class SelectedLogs(ExitStack):
         super().__init__()
         self._selection = selection
         self._open: dict[str, Backend] = {}
-        self._topics: TopicList | None = None
+        self._list_topics: Callable[[], tuple[str, ...]] | None = None
         self._absent = set[str]()
         """Logs that were missing in the last read. The next read does not confirm that they are still missing."""
         self._layouts: dict[tuple[str, int], Layouts] = {}
@@ -59,10 +59,10 @@ class SelectedLogs(ExitStack):
         pattern = self._selection.pattern
         if pattern is None:
             return self._selection.topics
-        if self._topics is None:
-            self._topics = open_topics(self._selection.spec)
-            self.callback(setattr, self, "_topics", None)
-        return tuple(name for name in self._topics.names() if re.fullmatch(pattern, name))
+        if self._list_topics is None:
+            self._list_topics = open_topics(self._selection.spec)
+            self.callback(setattr, self, "_list_topics", None)
+        return tuple(name for name in self._list_topics() if re.fullmatch(pattern, name))
 
     def log(self, topic: str) -> Backend:
         if topic not in self._open:
