@@ -22,7 +22,6 @@ from spark_cas.log.kafka.client.client_errors import (
     NOT_PERMITTED,
     STUMBLED,
     Meaning,
-    Right,
     meaning_of,
     on_groups,
     on_topic,
@@ -82,7 +81,7 @@ class GroupMetadata:
             except KafkaException as error:
                 if not passes(error.args[0].code(), reached=True):
                     raise plain_error(error, doing, *self._rights) from None
-                self._require_right(doing, *self._rights)
+                self._require_right(doing)
                 if not wait.again("a transaction that may change it is open, or its broker does not answer"):
                     raise UndecidedError(
                         f"{self._description} of {_named(ats)} is undecided: a transaction that may change it is "
@@ -108,13 +107,13 @@ class GroupMetadata:
 
         return added
 
-    def _require_right(self, doing: str, *rights: Right) -> None:
+    def _require_right(self, doing: str) -> None:
         """Raise if the principal lacks a permission. The client reports that only to `poll`, and keeps waiting."""
         message = self._members.of(self._group).poll(0)
         error = None if message is None else message.error()
         if error is not None and error.code() in NOT_PERMITTED:
             self._members.drop(self._group)  # a client reports it once
-            raise plain_error(KafkaException(error), doing, *rights)
+            raise plain_error(KafkaException(error), doing, *self._rights)
 
     def _committed(self, ats: Sequence[TopicPartition], timeout_seconds: float) -> list[TopicPartition]:
         result: list[TopicPartition] = self._members.of(self._group).committed(
@@ -157,29 +156,18 @@ class Ledger(GroupMetadata):
         """Start adding entries to the open transaction of their rows, as `adding_texts`."""
         return self.adding_texts(producer, [_entry(topic, log_id, each) for each in progress])
 
-    def _commit(self, offsets: list[TopicPartition]) -> None:
-        for each in self._members.of(self._group).commit(offsets=offsets, asynchronous=False) or ():
-            # The client raises only if all of them failed.
-            if each.error is not None:
-                raise KafkaException(each.error)
-
     def erase(self, admin: Admin, topic: str, partitions: int) -> None:
         """Replace the job's entries by offsets without one, which the brokers delete after a while.
 
         The group stays, because another topic may have a job of this name. Raises StorageError.
         """
         nothing = [TopicPartition(topic, each, 0) for each in range(partitions)]
-        doing = f"erasing {self._description}"
         rights = on_groups("Read", self._spec.prefix), on_topic("Read", topic)
 
         def question() -> None:
-            try:
-                self._commit(nothing)
-            except KafkaException:
-                self._require_right(doing, *rights)
-                raise
+            self._members.commit(self._group, nothing, self._spec.request_seconds)
 
-        admin.ask(question, doing, *rights)
+        admin.ask(question, f"erasing {self._description}", *rights)
 
 
 def _entry(topic: str, log_id: str, progress: Progress) -> TopicPartition:
@@ -225,7 +213,6 @@ class KafkaLockTable(GroupMetadata):
         self._spec = members.spec.with_short_transaction()
 
     def load_locks(self) -> LoadLocks:
-        """Return the current locks, as the protocol requires."""
         return self._read(self._spec.open_transaction_seconds)
 
     def put_load_locks(self, locks: LoadLocks) -> bool:
