@@ -271,7 +271,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
 
         A log that may not report how long it keeps entries counts as one with Kafka's defaults. Raises StorageError.
         """
-        return unexpired_ms(None)
+        return unexpired_ms(self.ledger_kept_ms())
 
     def commit_to_group(self, group: str, offsets: Mapping[int, int], seconds: float) -> None:  # noqa: ARG002
         """Commit the offsets of a reader to a consumer group, by partition. The group must have no active members.

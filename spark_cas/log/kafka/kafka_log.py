@@ -18,7 +18,6 @@ from spark_cas.core.finding import Finding, OpenTransaction
 from spark_cas.core.group import ABORTED, job_of, outcome_from_json
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.load_locks import LoadLocks
-from spark_cas.core.micro_batch import unexpired_ms
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
@@ -49,7 +48,7 @@ from spark_cas.log.kafka.topic.open_transactions import (
     require_available_coordinators,
     write_abort_marker,
 )
-from spark_cas.log.kafka.topic.topic_settings import ledger_kept_ms, recent_ledger_kept_ms, topic_settings
+from spark_cas.log.kafka.topic.topic_settings import recent_ledger_kept_ms, topic_settings
 from spark_cas.log.kafka.topic.topics import add_partitions, create_topic
 from spark_cas.log.kafka.topic.weak_settings import cluster_findings
 from spark_cas.log.protocol import EntryKind
@@ -168,10 +167,7 @@ class KafkaLog(KafkaRegistry, Backend):
             fence(self.spec, [transaction.transactional_id])
 
     def ledger_kept_ms(self) -> int | None:
-        return ledger_kept_ms(self._admin)
-
-    def unexpired_ms(self) -> int:
-        return unexpired_ms(recent_ledger_kept_ms(self._clients))
+        return recent_ledger_kept_ms(self._clients)
 
     def commit_to_group(self, group: str, offsets: Mapping[int, int], seconds: float) -> None:
         ats = [TopicPartition(self.topic, partition, offset) for partition, offset in sorted(offsets.items())]

@@ -1,7 +1,7 @@
 """Read a topic's partitions, the principal's permissions on it, and the settings of topics and brokers."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -190,23 +190,17 @@ def alive_brokers(admin: Admin) -> list[int]:
     return admin.ask(question, "listing the brokers")
 
 
-def ledger_kept_ms(admin: Admin) -> int | None:
+def recent_ledger_kept_ms(clients: ClientSet) -> int | None:
     """Return how long a ledger entry outlives the newest chunk of its job in the partition, in milliseconds.
 
-    None if this principal has no permission to read it. Raises StorageError.
+    None if this principal has no permission to read it. The result may be a minute old, and is from the brokers that
+    answer in about a second. If none answers, retry. Raises StorageError after the deadline, because a wrong answer
+    could hide expired entries.
     """
-    return _shortest_ms(broker_settings(admin, each).get(_LEDGER_RETENTION) for each in alive_brokers(admin))
+    return clients.cached("ledger", lambda: _ledger_kept_ms(clients.admin))
 
 
-def recent_ledger_kept_ms(clients: ClientSet) -> int | None:
-    """Return the same from the brokers that answer in about a second. It may be a minute old.
-
-    If none answers, retry. Raises StorageError after the deadline, because a wrong answer could hide expired entries.
-    """
-    return clients.cached("ledger", lambda: _read_soon(clients.admin))
-
-
-def _read_soon(admin: Admin) -> int | None:
+def _ledger_kept_ms(admin: Admin) -> int | None:
     doing = "reading how long the brokers keep ledger entries"
     retries = Wait(admin.patience_seconds, doing)
     while not (known := _read_once(admin)):
@@ -215,7 +209,7 @@ def _read_soon(admin: Admin) -> int | None:
                 f"{doing}: no broker answered for {retries.waited:.0f} s. Check that the brokers are well, then run "
                 f"the same job again."
             )
-    return _shortest_ms(known)
+    return min((60_000 * int(each) for each in known if each and each.isdigit()), default=None)
 
 
 def _read_once(admin: Admin) -> list[str | None]:
@@ -235,7 +229,3 @@ def _read_once(admin: Admin) -> list[str | None]:
             except TimeoutError:
                 pass
     return known
-
-
-def _shortest_ms(minutes: Iterable[str | None]) -> int | None:
-    return min((60_000 * int(each) for each in minutes if each and each.isdigit()), default=None)
