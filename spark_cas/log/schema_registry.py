@@ -157,20 +157,10 @@ class SchemaRegistry:
         key: Any = schema_id.guid if schema_id.id is None else schema_id.id
         return EncodedRecord(context.field, f"schema {key}", payload.read(), *self._writer_schema(key))
 
-    def decode(
-        self,
-        data: bytes,
-        headers: Iterable[tuple[str | None, bytes | None]],
-        *,
-        is_key: bool = False,
-        reader: Any = None,  # noqa: ANN401 - as fastavro
-    ) -> Any:  # noqa: ANN401 - the schema decides
-        """Return a value in the types of a reader's schema, by default of its own one.
-
-        Raises as `record_of` and `EncodedRecord.read`.
-        """
-        record = self.record_of(data, headers, is_key=is_key)
-        return record.read(lambda payload: read_avro(payload, record.schema, reader))
+    def decode(self, data: bytes, headers: Iterable[tuple[str | None, bytes | None]]) -> Any:  # noqa: ANN401
+        """Return the value of a record in the types of its schema. Raises as `record_of` and `EncodedRecord.read`."""
+        record = self.record_of(data, headers)
+        return record.read(lambda payload: read_avro(payload, record.schema))
 
     def _writer_schema(self, key: int | UUID) -> tuple[str, Any]:
         """Return a schema as text, and as fastavro needs it."""

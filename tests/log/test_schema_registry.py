@@ -8,7 +8,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from spark_cas.core.errors import AccessDeniedError, OptionError, SchemaError, StorageError, UnreadableRecordError
-from spark_cas.log.schema_registry import SchemaRegistry, at_place, check_settings, parse_avro
+from spark_cas.log.schema_registry import SchemaRegistry, at_place, check_settings, parse_avro, read_avro
 from tests.support import token_provider
 from tests.support.schema_registry import guid_of, registry_double
 
@@ -37,7 +37,7 @@ def registry(double):
 def test_both_wire_formats_are_decoded(registry, double):
     assert registry.decode(PREFIXED, []) == {"tail": "N1"}
     assert registry.decode(PAYLOAD, [("other", b"\1"), ("__value_schema_id", GUID)]) == {"tail": "N1"}
-    assert registry.decode(PAYLOAD, [("__key_schema_id", GUID)], is_key=True) == {"tail": "N1"}
+    assert registry.record_of(PAYLOAD, [("__key_schema_id", GUID)], is_key=True).payload == PAYLOAD
     # The header has precedence.
     with pytest.raises(UnreadableRecordError):
         registry.decode(PREFIXED, [("__value_schema_id", GUID)])
@@ -66,7 +66,8 @@ def test_an_older_record_has_the_defaults_of_the_requested_schema(registry, doub
     assert (schema.version, schema.schema_id, schema.guid) == (2, 2, guid_of(2))
     assert registry.schema_of("flights-value@1").schema_id == 1
     reader = parse_avro(schema.schema.schema_str, "", {})
-    assert registry.decode(PREFIXED, [], reader=reader) == {"tail": "N1", "seats": -1}
+    record = registry.record_of(PREFIXED, [])
+    assert record.read(lambda payload: read_avro(payload, record.schema, reader)) == {"tail": "N1", "seats": -1}
 
 
 @pytest.mark.parametrize(
