@@ -102,7 +102,6 @@ class LogSpec:
 
     @property
     def server(self) -> str:
-        """Return the name of the server, for messages."""
         return f"the store of log {self.topic}"
 
     def as_reached(self) -> Self:
@@ -113,7 +112,6 @@ class LogSpec:
         return replace(self, reached=True)
 
     def with_patience(self, most_ms: int) -> Self:
-        """Return the same log with a retry timeout of at most ``most_ms``."""
         return replace(self, patience_ms=min(self.patience_ms, most_ms))
 
     def with_transaction_of(self, size: int) -> Self:  # noqa: ARG002 - as that of a topic

@@ -104,7 +104,6 @@ class LocalStore:
         return self.get_end(path, None)
 
     def get_end(self, path: str, size: int | None) -> memoryview | None:
-        """Return the last ``size`` bytes of a file, all bytes if ``size`` is None; None if there is no file."""
         file = inside(self._root, path)
         result = _end_of(file, size)
         return _end_of(file, size) if result is None and self._recheck(path) else result

@@ -97,7 +97,7 @@ def _call(method: Callable[Concatenate["ArrayProducer", P], R]) -> Callable[Conc
 
 
 class ArrayProducer:
-    """A producer for one topic. Raises KafkaException for settings that it cannot start with.
+    """A producer for one topic. Raises KafkaException for settings that it cannot start with, and in each method.
 
     ``oauth_cb`` in the settings is a function as for confluent-kafka's producer.
     """
@@ -218,17 +218,14 @@ class ArrayProducer:
 
     @_call
     def begin_transaction(self) -> None:
-        """Begin a transaction. Raises KafkaException."""
         self._check(self._lib.rd_kafka_begin_transaction(self._client))
 
     @_call
     def commit_transaction(self, seconds: float) -> None:
-        """Commit the transaction. Raises KafkaException."""
         self._check(self._lib.rd_kafka_commit_transaction(self._client, _ms(seconds)))
 
     @_call
     def abort_transaction(self, seconds: float) -> None:
-        """Abort the transaction. Raises KafkaException."""
         self._check(self._lib.rd_kafka_abort_transaction(self._client, _ms(seconds)))
 
     @_call

@@ -187,7 +187,6 @@ class Admin:
             self._begin()
 
     def cache_topic(self, requested_at: float, topic: str, topic_id: str, partitions: int) -> None:
-        """Record the id and the partition count of a topic, and when they were requested."""
         self._topics[topic] = requested_at, topic_id, partitions
 
     def cached_topic(self, topic: str) -> tuple[str, int] | None:

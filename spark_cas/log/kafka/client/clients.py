@@ -272,7 +272,6 @@ class TransactionalProducer:
             raise
 
     def begin(self) -> None:
-        """Begin a transaction. Raises KafkaException."""
         self._idle = False
         with self.watched():
             self.client.begin_transaction()

@@ -163,7 +163,6 @@ class Members:
                 pass
 
     def close(self) -> None:
-        """Close all consumers."""
         while self._open:
             self._open.popitem()[1].close()
 
@@ -240,7 +239,6 @@ class ClientSet:
         return cast(Value, result)
 
     def close(self) -> None:
-        """Close all clients."""
         self.members.close()
         self.readers.close()
 

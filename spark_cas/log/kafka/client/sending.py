@@ -45,7 +45,6 @@ class Reports:
 
     @property
     def arrived(self) -> bool:
-        """Return whether all reports have arrived."""
         return self.waiting == 0
 
     @property
@@ -66,7 +65,6 @@ class Reports:
         self._last = max(self._last, last)
 
     def take_error(self, count: int, error: KafkaError) -> None:
-        """Record that ``count`` records failed."""
         self.waiting -= count
         self.error = self.error or error
 

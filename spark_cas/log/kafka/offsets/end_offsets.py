@@ -114,18 +114,15 @@ def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) ->
         if not waiting:
             return tuple(result[at] for at in ats)
         if not wait.again(f"a transaction is open in partition {waiting[0].partition}"):
-            raise _open_transaction(waiting[0], ends[waiting[0]][1], wait.waited)
+            at, end = waiting[0], ends[waiting[0]][1]
+            raise UndecidedError(
+                f"partition {at.partition} of topic {at.topic}: a transaction has been open at offset {end} for more "
+                f"than {wait.waited:.0f} s, and blocks readers of later records. Wait until it ends, or find its "
+                f"writer with kafka-transactions.sh describe-producers and abort it.",
+                partition=at.partition,
+            )
         again = _all_offsets(admin, waiting, _START, _DECIDED_END)
         ends = {at: (start, end) for at, (start, end) in zip(waiting, again, strict=True)}
-
-
-def _open_transaction(at: TopicPartition, end: int, timeout_seconds: float) -> UndecidedError:
-    return UndecidedError(
-        f"partition {at.partition} of topic {at.topic}: a transaction has been open at offset {end} for more "
-        f"than {timeout_seconds:.0f} s, and blocks readers of later records. Wait until it ends, or find its writer "
-        f"with kafka-transactions.sh describe-producers and abort it.",
-        partition=at.partition,
-    )
 
 
 def stable_bounds(admin: Admin, at: TopicPartition) -> Bounds:

@@ -224,7 +224,6 @@ def _each(
 def _failure(
     spec: KafkaSpec, consumer: Consumer, at: TopicPartition, reached: int, error: KafkaException
 ) -> ConditionalLogError:
-    """Return the error to raise for a read that failed."""
     message = plain_error(error, f"reading topic {at.topic}", on_topic("Read", at.topic))
     if error.args[0].code() != OUT_OF_RANGE:
         return message

@@ -82,7 +82,8 @@ class Entries:
         self._admin = admin
         self.at = TopicPartition(topic, partition)
         self._held: dict[str, Entry] = {}
-        self._read_to = 0
+        self.read_to = 0
+        """The offset below which all records are read."""
 
     @property
     def held(self) -> Mapping[str, Entry]:
@@ -100,7 +101,7 @@ class Entries:
     def forget(self) -> None:
         """Drop all entries, because the topic does not exist or was deleted."""
         self._held.clear()
-        self._read_to = 0
+        self.read_to = 0
 
     def text(self, key: str) -> str | None:
         """Return the value of an entry as of the last `refresh`, None if there is none. Raises FormatError."""
@@ -133,7 +134,6 @@ class Entries:
         self._write(lambda: [] if key in self._held else records)
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove entries permanently. Raises StorageError."""
         gone = list(keys)
         self._write(lambda: [(each, None) for key in gone for each in self._keys_of(key)])
 
@@ -208,9 +208,9 @@ class Entries:
         durations = timing.current()
         deadline = time.monotonic() + _TICKET_SHARE * durations.short_transaction
         pause = 4 * durations.poll_pause
-        while self._read_to < first:
+        while self.read_to < first:
             decided = min(first, end_offsets.last_stable_offset(self._admin, self.at))
-            if decided > self._read_to:
+            if decided > self.read_to:
                 self.take_in(Bounds(0, decided))
                 if change() != records:
                     return False
@@ -221,16 +221,12 @@ class Entries:
                 pause = min(durations.longest_poll_pause, 2 * pause)
         return True
 
-    def has_read(self, end_offset: int) -> bool:
-        """Return whether all records below the end of the partition are read."""
-        return self._read_to == end_offset
-
     def take_in(self, bounds: Bounds) -> None:
         """Read the new records below the end of the bounds."""
-        new = OffsetRange(max(self._read_to, bounds.start_offset), max(self._read_to, bounds.end_offset))
+        new = OffsetRange(max(self.read_to, bounds.start_offset), max(self.read_to, bounds.end_offset))
         for offset, key, value in read_entries(self._readers, self.at, new):
             self._take(offset, key, value)
-        self._read_to = new.end_offset
+        self.read_to = new.end_offset
 
     def _take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         name = _name(key)
@@ -252,7 +248,7 @@ def refreshed(admin: Admin, partitions: list[Entries], timeout_seconds: float) -
     """Refresh several partitions of one topic as `Entries.refresh` does. Without new records, send one request."""
     try:
         ends = end_offsets.high_watermarks(admin, [each.at for each in partitions])
-        outdated = [each for each, end in zip(partitions, ends, strict=True) if not each.has_read(end)]
+        outdated = [each for each, end in zip(partitions, ends, strict=True) if each.read_to != end]
         bounds = end_offsets.barriers(admin, [each.at for each in outdated], timeout_seconds)
         for each, result in zip(outdated, bounds, strict=True):
             each.take_in(result)

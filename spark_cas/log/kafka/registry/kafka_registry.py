@@ -46,12 +46,10 @@ class Registry:
         return self._storing(key).refresh()
 
     def put(self, key: str, text: str) -> str:
-        """Record an entry unless it exists. Return the recorded entry."""
         self._settle()
         return _put(self._storing(key), key, text)
 
     def all_jobs(self) -> list[Entries]:
-        """Return the current entries of all jobs."""
         partitions = [self._partition(number) for number in range(self._count() or 1)]
         return refreshed(self._admin, partitions, self.spec.patience_seconds)
 

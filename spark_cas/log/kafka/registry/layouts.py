@@ -68,7 +68,6 @@ class TopicLayouts:
         return layout
 
     def knows(self, partition: int) -> bool:
-        """Return whether a broker has reported this partition."""
         return self._newest is not None and 0 <= partition < self._newest.partitions
 
     def changed(self, plan: Plan) -> LayoutChanged | None:
@@ -95,7 +94,6 @@ class TopicLayouts:
             return None
 
     def all(self, known_epoch: int | None) -> Layouts:
-        """Return the layouts as `Expandable.layouts`. Raises LogNotFoundError, FormatError, StorageError."""
         layout = self.layout()
         try:
             intents, done, partitioner = self._recorded(layout.log_id)
@@ -114,21 +112,20 @@ class TopicLayouts:
         if pending is not None and pending.before < layout.partitions:
             layout = _layout(layout.log_id, pending.before)
         unrecorded = [] if known_epoch is None else _unrecorded_expansions(known_epoch, done, layout.partitions)
-        result = [Expansion(after, after, self._ends_now(before)) for before, after in unrecorded]
-        return Layouts(layout, tuple(sorted([*done, *result], key=lambda each: each.epoch)), pending, partitioner)
+        for before, after in unrecorded:
+            ats = [TopicPartition(self.topic, each) for each in range(before)]
+            done.append(Expansion(after, after, tuple(end_offsets.high_watermarks(self.admin, ats))))
+        return Layouts(layout, tuple(sorted(done, key=lambda each: each.epoch)), pending, partitioner)
 
     def begin(self, layout: Layout, partitions: int) -> Intent:
-        """Record that an expansion of the topic begins. Raises FormatError, StorageError."""
         intent = Intent(partitions, partitions, layout.partitions)
         key = self._key("expansion", layout.log_id, intent.before)
         return _parsed(Intent, self.registry.put(key, to_json(intent)))
 
     def finish(self, log_id: str, expansion: Expansion) -> None:
-        """Record that an expansion is finished. Raises StorageError."""
         self.registry.put(self._key("layout", log_id, expansion.epoch), to_json(expansion))
 
     def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
-        """Record the partitioner as `Backend.record_partitioner`."""
         key = self._key("partitioner", self.layout().log_id)
         return _partitioner(self.registry.put(key, json.dumps({"partitioner": partitioner})))
 
@@ -155,10 +152,6 @@ class TopicLayouts:
 
     def _key(self, kind: str, *names: object) -> str:
         return "/".join(map(str, (self.topic, kind, *names)))
-
-    def _ends_now(self, partitions: int) -> tuple[int, ...]:
-        ats = (TopicPartition(self.topic, each) for each in range(partitions))
-        return tuple(end_offsets.high_watermark(self.admin, at) for at in ats)
 
 
 def _layout(log_id: str, partitions: int) -> Layout:

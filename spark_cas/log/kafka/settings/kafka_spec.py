@@ -118,16 +118,13 @@ class KafkaSpec:
 
     @property
     def has_brokers(self) -> bool:
-        """Return whether the log is a topic."""
         return True
 
     @property
     def server(self) -> str:
-        """Return the name of the server, for messages."""
         return f"the brokers of topic {self.topic}"
 
     def of_topic(self, topic: str) -> Self:
-        """Return another topic of the same brokers."""
         return replace(self, topic=topic)
 
     def group(self, job: str) -> str:
