@@ -50,8 +50,8 @@ def in_format(subject: str) -> Iterator[None]:
 def from_fields(kind: type[_Value], fields: object) -> _Value:
     """Return a dataclass instance from the fields of its JSON; raise one of `INVALID_FIELDS` for other fields.
 
-    It supports int, str, bool, None, literals, optional values, tuples and dataclasses of these. A bool is not an
-    int. A field that is missing gets its default.
+    It supports int, str, bool, None, literals, optional values, tuples, dicts by int, and dataclasses of these. A
+    bool is not an int. A field that is missing gets its default.
     """
     hint: Any = kind
     value: _Value = _reader_of(hint)(fields)
@@ -59,7 +59,7 @@ def from_fields(kind: type[_Value], fields: object) -> _Value:
 
 
 @cache
-def _reader_of(hint: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - any annotation
+def _reader_of(hint: Any) -> Callable[[Any], Any]:  # noqa: ANN401, PLR0911 - any annotation, one for each kind
     """Return a function that converts a value of JSON to this type."""
     arguments = get_args(hint)
     if get_origin(hint) is Literal:
@@ -72,6 +72,9 @@ def _reader_of(hint: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - any annotat
     if get_origin(hint) is tuple:
         elements = [_reader_of(each) for each in arguments]
         return lambda value: tuple(read(each) for read, each in zip(elements, _typed(value, list), strict=True))
+    if get_origin(hint) is dict:
+        read = _reader_of(arguments[1])
+        return lambda value: {int(number): read(each) for number, each in _typed(value, dict).items()}
     if is_dataclass(hint):
         kind: Any = hint
         fields = {name: _reader_of(each) for name, each in get_type_hints(kind).items()}

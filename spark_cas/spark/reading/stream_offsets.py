@@ -1,13 +1,13 @@
 """The position of a stream, and the offsets of its next batch. This module only computes; it reads no log."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, TruncatedError
 from spark_cas.core.expansion import Expansion, reading_limits
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.recorded_fields import from_fields
+from spark_cas.core.recorded_fields import INVALID_FIELDS, from_fields
 from spark_cas.options.read_range import TopicPartition, kept, listing, share
 from spark_cas.spark.reading.selected_logs import LogState, LogStates, bounds_in
 from spark_cas.spark.versions import newest_offset, progress_offset
@@ -55,8 +55,8 @@ class StreamOffsets:
     def from_json(cls, read: Mapping[str, Any]) -> Self:
         """Parse the result of `to_json`. Raises FormatError for anything else."""
         try:
-            return cls({topic: _log_from_json(**log) for topic, log in read.items()})
-        except (TypeError, ValueError, AttributeError, KeyError):
+            return cls({topic: from_fields(LogOffsets, log) for topic, log in read.items()})
+        except INVALID_FIELDS:
             raise FormatError(
                 "the offsets in the stream's checkpoint are not those of conditional-log. Is it the checkpoint of "
                 "another source, or a newer version's? Start with a new checkpoint, and startingOffsets."
@@ -279,21 +279,5 @@ def _log_to_json(log: LogOffsets) -> dict[str, Any]:
     )
 
 
-def _log_from_json(
-    log_id: str,
-    layout_epoch: int,
-    offsets: dict[str, int],
-    begin: dict[str, int] | None = None,
-    held: Sequence[dict[str, Any]] = (),
-) -> LogOffsets:
-    read = None if begin is None else _numbers_from_json(begin)
-    expansions = tuple(from_fields(Expansion, each) for each in held)
-    return LogOffsets(log_id, layout_epoch, _numbers_from_json(offsets), read, expansions)
-
-
 def _numbers_to_json(numbers: dict[int, int]) -> dict[str, int]:
     return {str(partition): offset for partition, offset in sorted(numbers.items())}
-
-
-def _numbers_from_json(read: dict[str, int]) -> dict[int, int]:
-    return {int(partition): int(offset) for partition, offset in read.items()}
