@@ -43,7 +43,7 @@ RESULT = PartitionResult(PROGRESS, 0, 0)
 COMPLETION = Completion("load-1", "log", 0, (RESULT,), 5)
 LOAD_LOCK = LoadLock("load-1", "run", ((0, 2),), "a process", 5, ("load-0",))
 REQUEST = parse_write({"path": SPEC.url, "store.aws_region": "x", "job": "load-1", "expectedOffsets": "none"})
-TASK = WriteTask(REQUEST, PLAN, "run", 4, 5, (1, 0), COMPLETION, "partition", LOAD_LOCK)
+TASK = WriteTask(REQUEST, PLAN, "run", (4, 5), (1, 0), COMPLETION, "partition", LOAD_LOCK)
 BATCH = BatchTask(
     REQUEST,
     placement=Placement("crc32", named=True),
@@ -55,7 +55,7 @@ BATCH = BatchTask(
     order_by=("key",),
     end_markers="partition",
 )
-BLIND = BlindTask(replace(REQUEST, spec=TOPIC), Layout("log", 2, 2), "run", 4, 5, "idempotent", "none")
+BLIND = BlindTask(replace(REQUEST, spec=TOPIC), Layout("log", 2, 2), "run", (4, 5), "idempotent", "none")
 IN_BATCH = replace(PROGRESS, complete=False, batch=BatchProgress("query", 5, 1, "ab", complete=True))
 REPORT = TaskReport((RESULT,), (Hashed(0, 1, "ab"),), Rejection("CONFLICT", "text", (0,)), ((0, 1),))
 

@@ -46,8 +46,7 @@ class BlindTask:
     request: WriteRequest
     layout: Layout
     run: str
-    started_ms: int
-    began_ms: int
+    planning_ms: tuple[int, int]
     guarantee: str
     end_markers: EndMarkers
     partitioner: Partitioner | None = None
@@ -77,8 +76,7 @@ def plan_blind_write(
         request,
         layout,
         run=uuid.uuid4().hex,
-        started_ms=started_ms,
-        began_ms=clock.now_ms(),
+        planning_ms=(started_ms, clock.now_ms()),
         guarantee=guarantee,
         end_markers=mark.end_markers if mark else "none",
         partitioner=partitioner,
@@ -97,7 +95,7 @@ class BlindWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """Append the rows of one task, and return its report, as `attempted` does."""
         task = self.task
-        run = TaskRun(task.run, task.began_ms)
+        run = TaskRun(task.run, task.planning_ms[1])
         cancel = partial(stop_others, task.request.spec, task.layout.log_id, task.run)
         partitions = task.layout.partitions
         pairs = by_partition(task_rows(iterator, partitions, task.end_markers), partitions, task.partitioner)
@@ -120,7 +118,7 @@ class BlindWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Write the report file if the options name one. If tasks were rejected, raise one error for all of them."""
         task = self.task
-        with measured(task.request, messages, job=task.request.job, planning_ms=(task.started_ms, task.began_ms)):
+        with measured(task.request, messages, job=task.request.job, planning_ms=task.planning_ms):
             try:
                 reports = accepted(messages, in_any_task=task.in_any_task)
             except ConditionalLogError as refusal:
@@ -145,7 +143,7 @@ class BlindWriter(DataSourceArrowWriter):
             spec = for_last_requests(task.request.spec)
             with suppress(ConditionalLogError), planned_log(spec, task.layout.log_id) as log:
                 log.remove_cancelled(task.run)
-        record_aborted(task.request, messages, job=task.request.job, planning_ms=(task.started_ms, task.began_ms))
+        record_aborted(task.request, messages, job=task.request.job, planning_ms=task.planning_ms)
 
 
 def refuse_conditions(request: WriteRequest, schema: StructType, guarantee: str) -> None:

@@ -78,10 +78,8 @@ class WriteTask:
     plan: Plan
     run: str
     """The id of this write. It distinguishes a rerun of the job from a second task of this run."""
-    started_ms: int
-    """When the driver began to plan the run, milliseconds since 1970."""
-    began_ms: int
-    """When the driver planned the run, milliseconds since 1970."""
+    planning_ms: tuple[int, int]
+    """When the driver began and finished to plan the run, milliseconds since 1970."""
     rows_before: tuple[int, ...] | None
     """The rows of the job in each partition before the run; empty if there were none, None if that is not known."""
     completion: Completion | None
@@ -131,8 +129,7 @@ class CheckedWrite:
             request=request,
             plan=plan,
             run=self.run,
-            started_ms=self.started_ms,
-            began_ms=clock.now_ms(),
+            planning_ms=(self.started_ms, clock.now_ms()),
             rows_before=before,
             completion=completion,
             end_markers=self.mark.end_markers if self.mark else "none",
@@ -299,7 +296,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         if task.request.in_one_task:
             run = TaskRun()
             return attempted(pairs, partial(self._append_in_one_transaction, run), run=run)
-        run = TaskRun(task.run, task.began_ms, task.rows_before)
+        run = TaskRun(task.run, task.planning_ms[1], task.rows_before)
         if task.plan.round_of:
             # The next round of append_if_unchanged retries a conflict, and keeps the rows of the other tasks.
             return attempted(pairs, partial(self._append, run), run=run)
@@ -349,9 +346,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         If tasks were rejected, this raises one error for all of them, with the rows that this run appended.
         """
         task = self.task
-        with measured(
-            task.request, messages, job=task.plan.display_name, planning_ms=(task.started_ms, task.began_ms)
-        ):
+        with measured(task.request, messages, job=task.plan.display_name, planning_ms=task.planning_ms):
             completion = self._completed(messages)
             if task.request.report is not None:
                 put_report(task.request.report, completion)
@@ -413,7 +408,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 if task.lock and not is_replaced(log, task.lock):
                     abort_group(log, plan)
                 release_lock(log, task.lock)
-        record_aborted(task.request, messages, job=plan.display_name, planning_ms=(task.started_ms, task.began_ms))
+        record_aborted(task.request, messages, job=plan.display_name, planning_ms=task.planning_ms)
 
 
 def with_job_state(
