@@ -65,11 +65,7 @@ def examine(log: Backend, now_ms: int) -> list[Finding]:
 def exact_transaction(
     transactions: Iterable[OpenTransaction], topic: str, partition: int, producer_id: int, epoch: int
 ) -> OpenTransaction:
-    """Return the open transaction of exactly this producer in a partition.
-
-    Raises:
-        OptionError: There is none.
-    """
+    """Return the open transaction of exactly this producer in a partition. Raises OptionError if there is none."""
     here = [each for each in transactions if each.holds(topic, partition)]
     for each in here:
         if (each.producer_id, each.producer_epoch) == (producer_id, epoch):

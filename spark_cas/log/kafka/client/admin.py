@@ -307,14 +307,10 @@ class Admin:
         """Return the result of ``read``. While it is doubtful, read again, for some time.
 
         A result is doubtful if it contradicts an earlier one. A demoted leader or coordinator, or a broker with stale
-        metadata, does not know that its answer is old.
+        metadata, does not know that its answer is old. ``doubt`` returns the reason, or an empty text.
 
-        Args:
-            read: Sends the request.
-            doubt: Returns the reason to doubt a result, or an empty text.
-            doing: The beginning of the log line about a long wait.
-            topic: The topic whose leaders answer. Each further read requests its current leaders first.
-            seconds: The time. By default it is a share of the request timeout.
+        If leaders of a ``topic`` answer, each further read requests its current leaders first. By default the time
+        is a share of the request timeout.
         """
         seconds = _CONFIRMING_SHARE * self.request_seconds if seconds is None else seconds
         wait: ConfirmingRead | None = None
@@ -354,10 +350,7 @@ class Admin:
     def ask(self, question: Callable[[], Answer], doing: str, *rights: Right) -> Answer:
         """Send a request and return its answer. Retry transient errors until the retry timeout of the client.
 
-        Args:
-            question: Sends the request and waits for its answer.
-            doing: The beginning of the error text, such as "looking for topic flights".
-            rights: The permissions that the request needs. The error names them if the broker denies the request.
+        ``doing`` is the beginning of an error text, which names the ``rights`` if the broker denies the request.
 
         Raises:
             LogNotFoundError: The topic does not exist.

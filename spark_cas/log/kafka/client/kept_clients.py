@@ -120,10 +120,8 @@ class Members:
     def prove(self, group: str, timeout_seconds: float) -> None:
         """Have the coordinator of a group commit an offset that no reader uses, which a stale coordinator cannot do.
 
-        A stale coordinator (Kafka 4.1) answers reads with old offsets, because a read has no epoch.
-
-        Raises:
-            KafkaException: The commit failed, was denied, or timed out.
+        A stale coordinator (Kafka 4.1) answers reads with old offsets, because a read has no epoch. Raises as
+        `commit`.
         """
         # Every writer may read this topic, and no job has ledger entries for it.
         mark = TopicPartition(self.spec.registry_topic, 0, next(self._numbers))

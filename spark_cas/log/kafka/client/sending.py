@@ -163,19 +163,10 @@ def await_delivery(
     While `flush` runs, or a record is older than ``linger.ms``, librdkafka (2.16) keeps the broker thread busy if it
     may not send a queued record yet. The wait for one reply then takes a whole core. So records do not linger: the
     client sends full requests by itself. Only the remaining records, less than a request, are flushed, for a moment
-    at a time (decision 0009).
+    at a time (decision 0009). ``unsent`` is their number.
 
-    Args:
-        producer: The producer that holds the records.
-        unsent: How many records do not fill a request, so that the client keeps them until a flush.
-        timeout_seconds: How long to wait for all reports.
-        until: Returns whether to stop waiting.
-
-    Returns:
-        False if the timeout is over, True otherwise.
-
-    Raises:
-        KafkaException: A send failed. Raised at once if the client has no brokers left.
+    Return False if the timeout is over. Raises KafkaException if a send failed, and at once if the client has no
+    brokers left.
     """
     client, deadline = producer.client, time.monotonic() + timeout_seconds
     first_pause, longest_pause = timing.current().poll_pause, timing.current().longest_poll_pause

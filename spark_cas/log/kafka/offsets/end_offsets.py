@@ -297,12 +297,8 @@ def at_one_moment(
     the bounds are read, no atomic load was committed in between. If the principal may not read the records of loads,
     the bounds may split a load that is being committed.
 
-    Args:
-        admin: The client.
-        ats: The partitions.
-        jobs: Returns all atomic loads, and whether each is complete. A complete load is visible in all partitions.
-        entries: Returns the ledger entries of a load after all transactions that may change them have ended.
-        timeout_seconds: The time limit.
+    ``jobs`` returns all atomic loads, and whether each is complete, and so visible in all partitions. ``entries``
+    returns the ledger entries of a load after all transactions that may change them have ended.
 
     Raises:
         UndecidedError: A transaction is open for longer than the timeout, or loads are committed for as long without

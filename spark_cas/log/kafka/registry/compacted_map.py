@@ -292,15 +292,9 @@ def _name(key: bytes | None) -> str | None:
 
 
 def inflate(data: bytes, most: int) -> bytes:
-    """Return data that zlib compressed.
+    """Return data that zlib compressed, without more memory than for ``most`` bytes.
 
-    Args:
-        data: The compressed data.
-        most: The maximum size of the result, in bytes. No more memory is used for it.
-
-    Raises:
-        ValueError: The result is larger, or the data ends too early.
-        zlib.error: The data is not in the format of zlib.
+    Raises ValueError if the result is larger, or the data ends too early, and zlib.error for other data.
     """
     inflater = zlib.decompressobj()
     result = inflater.decompress(data, most + 1)

@@ -38,19 +38,10 @@ def kafka_spec(
     open_transaction_wait_ms: int = RETRY_TIMEOUT_MS,
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_MS,
 ) -> KafkaSpec:
-    """Return the spec of a topic.
+    """Return the spec of a topic with these bootstrap servers. The other arguments are the options of these names.
 
-    A secret in ``settings`` may be a reference, such as ``env:NAME``, and is not resolved here.
-
-    Args:
-        servers: The bootstrap servers, ``host:port`` separated by commas.
-        topic: The name of the topic.
-        settings: Client settings under the names of Kafka's Java client.
-        prefix: The option ``idPrefix``, which begins transactional ids, groups and registry topics.
-        token_provider: The option ``tokenProvider``, ``package.module:function``.
-        open_transaction_wait_ms: How long a claim or a read waits for an open transaction of another writer, in
-            milliseconds.
-        transaction_timeout_ms: The transaction timeout of producers, in milliseconds.
+    The settings have the names of Kafka's Java client. A secret in them may be a reference, such as ``env:NAME``, and
+    is not resolved here.
 
     Raises:
         OptionError: An argument is invalid. The message never contains a value.

@@ -233,11 +233,7 @@ def check_transport(bootstrap: str, pairs: Iterable[tuple[str, str]]) -> None:
     rows are not encrypted, so the connector logs a warning once per process.
 
     The check covers the bootstrap servers only. A broker at the end of a tunnel may announce another host for later
-    connections.
-
-    Args:
-        bootstrap: The value of ``kafka.bootstrap.servers``.
-        pairs: Settings under librdkafka's names.
+    connections. The settings have librdkafka's names.
 
     Raises:
         OptionError: A secret would be sent unencrypted. The message names no server.

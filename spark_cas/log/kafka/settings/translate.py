@@ -40,12 +40,8 @@ def librdkafka_settings(
     """Translate settings under Java's names, without ``kafka.``, to sorted pairs under librdkafka's names.
 
     Names are case-insensitive. Secrets and references such as ``env:NAME`` are kept unchanged. `for_client` and
-    `resolve` prepare the pairs for a client. `check_transport` checks whether the credentials may be sent.
-
-    Args:
-        java: The settings.
-        servers: The addresses of the brokers, for Amazon MSK.
-        token_provider: The option ``tokenProvider``.
+    `resolve` prepare the pairs for a client. `check_transport` checks whether the credentials may be sent. Only
+    Amazon MSK uses the ``servers``, the addresses of the brokers.
 
     Raises:
         OptionError: A setting is not allowed, its value is invalid, or settings contradict each other. The message
