@@ -12,9 +12,8 @@ import json
 from collections.abc import Iterator
 from zlib import crc32
 
-from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import MOST_PARTITIONS, Completion, Plan, input_entry
-from spark_cas.core.recorded_fields import INVALID_FIELDS, recorded
+from spark_cas.core.recorded_fields import in_format, recorded
 from spark_cas.log.kafka.client.clients import fence
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.registry.compacted_map import Entries, records_of, refreshed
@@ -73,13 +72,8 @@ class Registry:
 
     def _settled(self, layouts: Entries | None = None) -> int | None:
         text = (layouts or self._layouts).text(_SETTLED)
-        try:
+        with in_format(f"the entry {_SETTLED!r} of topic {self.spec.layouts_topic}"):
             return None if text is None else _partition_count(json.loads(text)["partitions"])
-        except INVALID_FIELDS:
-            raise FormatError(
-                f"the entry {_SETTLED!r} of topic {self.spec.layouts_topic} is not in the format of this "
-                f"spark_cas. Either a newer version or another program wrote it."
-            ) from None
 
     def _settle(self) -> None:
         """Create both topics and record the partition count, unless it is recorded."""
