@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Self
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
@@ -17,9 +17,6 @@ from spark_cas.options.table import VIEW_NEWEST
 from spark_cas.spark.schema import OFFSETS, RECORDS, read_schema
 from spark_cas.spark.setup import collected
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 STATE = StructType([RECORDS[name] for name in ("key", "value", "partition", "offset", "timestamp")])
 """Columns of a state: the newest value of each key, and the position of its record."""
 
@@ -28,9 +25,9 @@ STATE = StructType([RECORDS[name] for name in ("key", "value", "partition", "off
 class Bootstrap:
     """A log at one bound. None of its DataFrames contains records that were appended later."""
 
-    records: "DataFrame"
+    records: DataFrame
     """All records below the bound, with the columns of a read."""
-    state: "DataFrame"
+    state: DataFrame
     """The newest value of each key: key binary, value binary, partition int, offset bigint, timestamp timestamp.
 
     Records without a key, and keys whose newest value is null (a tombstone), are not in it.
@@ -40,13 +37,13 @@ class Bootstrap:
     which partitions were added: of each key, only rows of the newest layout that it was written under are in the
     state.
     """
-    offsets: "DataFrame"
+    offsets: DataFrame
     """The bound, one row per partition, with the columns of the view ``offsets``."""
     expected_offsets: str
     """The bound as the option ``expectedOffsets``. A write with it fails if records were appended after the bound."""
 
 
-def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | float | None]) -> Bootstrap:
+def bootstrap(spark: SparkSession, path_or_options: str | Mapping[str, str | float | None]) -> Bootstrap:
     """Pin the end offset of each partition, and return the records, the state and the offsets below these ends.
 
     This call reads only the end offsets, after all transactions below them have ended. Spark reads the records and
@@ -81,12 +78,12 @@ def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | f
     )
 
 
-def state_of(log: "PinnedLog") -> "DataFrame":
+def state_of(log: "PinnedLog") -> DataFrame:
     """Return the state of a log at its bound."""
     return latest(log.read(log.at.start_offsets, STATE, newest=True), log.at)
 
 
-def latest(records: "DataFrame", at: "PinnedBounds") -> "DataFrame":
+def latest(records: DataFrame, at: "PinnedBounds") -> DataFrame:
     """Return the state that results from these records, with the columns of `STATE`.
 
     The records need to include only the newest one of each key in each partition. Spark aggregates them, and spills
@@ -101,7 +98,7 @@ def latest(records: "DataFrame", at: "PinnedBounds") -> "DataFrame":
     )
 
 
-def _of_last_layout(grouped: "DataFrame", at: "PinnedBounds") -> "DataFrame":
+def _of_last_layout(grouped: DataFrame, at: "PinnedBounds") -> DataFrame:
     """Return the rows of each key that are from the newest layout it was written under. Other rows are older."""
     starts = grouped.sparkSession.createDataFrame(
         [*enumerate(map(list, at.layout_starts()))], "partition INT, starts ARRAY<BIGINT>"
@@ -146,14 +143,14 @@ class PinnedBounds:
         return json.dumps({**plain, "start_offsets": self.start_offsets, "expected_offsets": ends, **saved})
 
     @classmethod
-    def from_json(cls, text: str) -> "PinnedBounds":
+    def from_json(cls, text: str) -> Self:
         """Parse the result of `to_json`. Raises KeyError, TypeError or ValueError for other text."""
         result = json.loads(text)
         starts, ends = result["start_offsets"], result["expected_offsets"]
         bounds = tuple(Bounds(start, ends[str(partition)]) for partition, start in enumerate(starts))
         return cls(result["topic"], result["log_id"], result["layout_epoch"], bounds, result["pinned_at_ms"])
 
-    def rows(self) -> "list[tuple[str, int, int, int, int, str, dict[int, int], str | None]]":
+    def rows(self) -> list[tuple[str, int, int, int, int, str, dict[int, int], str | None]]:
         """Return a row per partition, in the columns of the view ``offsets``."""
         epoch, of_all = self.layout_epoch, self.partitioner
         return [
@@ -184,7 +181,7 @@ class PinnedBounds:
 class PinnedLog:
     """A log at one moment, with the session and the options to read it."""
 
-    def __init__(self, spark: "SparkSession", path_or_options: str | Mapping[str, str | float | None]) -> None:
+    def __init__(self, spark: SparkSession, path_or_options: str | Mapping[str, str | float | None]) -> None:
         """Pin the present end offsets.
 
         The session reads them, because on Spark Connect only the server may be able to reach the log.
@@ -202,7 +199,7 @@ class PinnedLog:
 
     def read(
         self, start_offsets: Sequence[int], schema: StructType | None = None, *, newest: bool = False
-    ) -> "DataFrame":
+    ) -> DataFrame:
         """Return the records from these offsets up to the pinned ends.
 
         If the log was recreated, or ends before the pinned ends, TruncatedError is raised when the DataFrame is used.
@@ -230,7 +227,7 @@ def _refuse_parts(options: Mapping[str, str]) -> None:
             )
 
 
-def pin(spark: "SparkSession", options: Mapping[str, str]) -> PinnedBounds:
+def pin(spark: SparkSession, options: Mapping[str, str]) -> PinnedBounds:
     """Return the present bounds of the log that these options of a read select. Raises as `PinnedLog`."""
     now_ms = clock.now_ms()
     view = spark.read.format("conditional-log").options(**options).option("view", "offsets").schema(OFFSETS)

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.window import Window
 
@@ -16,9 +17,6 @@ from spark_cas.spark.reading.bootstrap import pin, without_topic
 from spark_cas.spark.schema import HEADERS
 from spark_cas.spark.setup import own_errors
 from spark_cas.spark.writing.end_markers import without_end_markers
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 _COMPARED = ("key", "value", "headers", "timestamp", "partition")
 
@@ -72,10 +70,10 @@ class Verification:
 
 @own_errors()
 def verify_log(
-    df: "DataFrame",
+    df: DataFrame,
     path_or_options: str | Mapping[str, str | float | None],
     *,
-    order_by: "Sequence[str | Column]" = (),
+    order_by: Sequence[str | Column] = (),
     first: int = 10,
 ) -> Verification:
     """Compare the records of a log with the rows of ``df``, including the number of duplicates.
@@ -128,7 +126,7 @@ def verify_log(
     )
 
 
-def _pinned(spark: "SparkSession", options: Mapping[str, str], request: ReadRequest) -> dict[str, str]:
+def _pinned(spark: SparkSession, options: Mapping[str, str], request: ReadRequest) -> dict[str, str]:
     """Return the options with the present end offsets, unless they have an end.
 
     Several queries read the log. On Spark 4.0 each of them would have end offsets of its own.
@@ -148,7 +146,7 @@ def _pinned(spark: "SparkSession", options: Mapping[str, str], request: ReadRequ
     return {**pinned, **without_topic(own)}
 
 
-def _compared(df: "DataFrame") -> list[str]:
+def _compared(df: DataFrame) -> list[str]:
     for name in ("key", "value"):
         if name not in df.columns:
             raise SchemaError(
@@ -158,7 +156,7 @@ def _compared(df: "DataFrame") -> list[str]:
     return [name for name in _COMPARED if name in df.columns]
 
 
-def _normal(columns: Sequence[str]) -> "list[Column]":
+def _normal(columns: Sequence[str]) -> list[Column]:
     """Return the columns to compare: text as bytes, null headers as an empty list, and times in milliseconds."""
     normal = {
         "key": sf.col("key").cast("binary"),
@@ -173,7 +171,7 @@ def _normal(columns: Sequence[str]) -> "list[Column]":
 _PLACE = "struct<partition: int, offset: bigint>"
 
 
-def _counted(df: "DataFrame", log: "DataFrame", columns: Sequence[str]) -> "DataFrame":
+def _counted(df: DataFrame, log: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Return each distinct row with its counts in frame and log, and its first position in the log."""
     nowhere, here = sf.lit(None).cast(_PLACE), sf.struct("partition", "offset")
     ours = df.select(
@@ -186,7 +184,7 @@ def _counted(df: "DataFrame", log: "DataFrame", columns: Sequence[str]) -> "Data
     return ours.unionAll(theirs).groupBy(*columns).agg(*sums, sf.min("place").alias("place"))
 
 
-def _totals(columns: Sequence[str]) -> "list[Column]":
+def _totals(columns: Sequence[str]) -> list[Column]:
     expected, actual = sf.col("expected"), sf.col("actual")
     # `xxhash64` skips nulls. The flags show which values of a row, and which values of its headers, are null.
     headers = sf.transform("headers", lambda header: sf.struct(header, header["value"].isNull()))
@@ -203,7 +201,7 @@ def _totals(columns: Sequence[str]) -> "list[Column]":
     return [sf.coalesce(sf.sum(each), sf.lit(0)).alias(name) for name, each in sums.items()]
 
 
-def _uneven(counted: "DataFrame", first: int) -> list[Difference]:
+def _uneven(counted: DataFrame, first: int) -> list[Difference]:
     unexpected = counted.where("actual > expected").orderBy("place").limit(first).collect()
     missing = counted.where("expected > actual").orderBy("key", "value").limit(first).collect()
     return [
@@ -212,9 +210,7 @@ def _uneven(counted: "DataFrame", first: int) -> list[Difference]:
     ]
 
 
-def _misplaced(
-    df: "DataFrame", log: "DataFrame", columns: Sequence[str], order_by: "Sequence[str | Column]"
-) -> "DataFrame":
+def _misplaced(df: DataFrame, log: DataFrame, columns: Sequence[str], order_by: Sequence[str | Column]) -> DataFrame:
     """Return the rows of the log that are out of order, or in another partition than the first row of their key.
 
     Identical rows are matched by position: the first in the log with the first in the order of the frame, and so on.
@@ -240,7 +236,7 @@ def _misplaced(
     return pairs.select("key", "value", "place", *ones, misplaced).where("misplaced")
 
 
-def _difference(kind: Literal["missing", "unexpected", "out of order"], row: "Row") -> Difference:
+def _difference(kind: Literal["missing", "unexpected", "out of order"], row: Row) -> Difference:
     key, value = (None if each is None else bytes(each) for each in (row.key, row.value))
     partition, offset = (None, None) if row.place is None else row.place
     return Difference(kind, key, value, partition, offset, row.expected, row.actual)

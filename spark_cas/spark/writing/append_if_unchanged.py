@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count, takewhile
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StructType
 from pyspark.sql.utils import is_remote
@@ -35,9 +36,6 @@ from spark_cas.spark.writing.end_markers import without_end_markers
 from spark_cas.spark.writing.route import route_rows
 from spark_cas.spark.writing.verify import HASHED, hashing
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 _MOST_ROUNDS = 10
 _TAIL = StructType([RECORDS[name] for name in ("key", "value", "partition", "offset")])
 _OURS = frozenset({"compare", "expectedoffsets", "roundof", "idempotence", "report"})
@@ -47,9 +45,9 @@ _OURS = frozenset({"compare", "expectedoffsets", "roundof", "idempotence", "repo
 class IfUnchanged:
     """The result of `append_if_unchanged`."""
 
-    appended: "DataFrame"
+    appended: DataFrame
     """The appended records, with the columns of a read. ``partition`` and ``offset`` are their positions."""
-    rejected: "DataFrame"
+    rejected: DataFrame
     """The rejected rows, with the partition and the newest record of their key.
 
     The added columns are ``partition``, ``actual_offset`` (bigint) and ``actual_value`` (binary). Offset and value
@@ -71,7 +69,7 @@ class _Piece:
 
 
 def append_if_unchanged(
-    df: "DataFrame", path_or_options: str | Mapping[str, str | float | None], by: Literal["key"] = "key"
+    df: DataFrame, path_or_options: str | Mapping[str, str | float | None], by: Literal["key"] = "key"
 ) -> IfUnchanged:
     """Append each row whose key has not changed since its ``expected_offset``, and return the other rows.
 
@@ -119,7 +117,7 @@ def append_if_unchanged(
 class _Rounds:
     """One call: rounds that check and append rows, until all rows that hold are appended."""
 
-    def __init__(self, df: "DataFrame", options: Mapping[str, str]) -> None:
+    def __init__(self, df: DataFrame, options: Mapping[str, str]) -> None:
         request = parse_route(options)
         ours = _OURS if request.whole else _OURS | {"atomic", "lockwaittimeout"}
         used = sorted(name for name in options if name.lower() in ours)
@@ -195,7 +193,7 @@ class _Rounds:
                     for partition in set(range(plan.partitions)).difference(done):
                         require_never_begun(log, plan, partition, log.bounds(partition).end_offset)
 
-    def _holding(self, judged: "DataFrame") -> "DataFrame":
+    def _holding(self, judged: DataFrame) -> DataFrame:
         return judged.where("holds").select(self._rows.columns)
 
     def _writing(self) -> dict[str, str]:
@@ -218,7 +216,7 @@ class _Rounds:
             for row in result
         }
 
-    def _judged(self, log: PinnedLog, done: Mapping[int, _Piece]) -> "DataFrame":
+    def _judged(self, log: PinnedLog, done: Mapping[int, _Piece]) -> DataFrame:
         """Return the rows with the newest record of their key at or after the expected offset, and whether they hold.
 
         If the job has already appended rows to a partition, only records before these rows count, as in that append.
@@ -251,7 +249,7 @@ class _Rounds:
             (~changed & ~unproven).alias("holds"),
         )
 
-    def _lowest_expected(self, claimed: "Column", last: Mapping[int, int]) -> dict[int, int]:
+    def _lowest_expected(self, claimed: Column, last: Mapping[int, int]) -> dict[int, int]:
         """Return the lowest expected offset of each partition. Raises ExpectedOffsetError for an invalid one.
 
         Raises TruncatedError for one above the last valid one of its partition.
@@ -294,7 +292,7 @@ class _Rounds:
                     below[partition] = min(end, max(below[partition], removed))
         return below
 
-    def _append(self, rows: "DataFrame") -> ConflictError | InputChangedError | None:
+    def _append(self, rows: DataFrame) -> ConflictError | InputChangedError | None:
         """Append rows that hold. Return the error if another writer, or another call of the job, was faster."""
         if rows.isEmpty():
             return None
@@ -309,7 +307,7 @@ class _Rounds:
             return refusal
         return None
 
-    def _appended(self, done: Mapping[int, _Piece]) -> "DataFrame":
+    def _appended(self, done: Mapping[int, _Piece]) -> DataFrame:
         log = PinnedLog(self._spark, self._reading)
         kept = list(enumerate(log.at.bounds))
         starts = [done[at].base_offset if at in done else bounds.end_offset for at, bounds in kept]
@@ -357,7 +355,7 @@ def _without(options: Mapping[str, str], *names: str) -> dict[str, str]:
     return {name: value for name, value in options.items() if name.lower() not in names}
 
 
-def _layout_of(routed: "DataFrame") -> tuple[int, int | None] | None:
+def _layout_of(routed: DataFrame) -> tuple[int, int | None] | None:
     mark = mark_of(routed.schema)
     return None if mark is None else (mark.partitions, mark.layout_epoch)
 
@@ -366,6 +364,6 @@ def _ms(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def _of_partition(offsets: Sequence[int]) -> "Column":
+def _of_partition(offsets: Sequence[int]) -> Column:
     """Return the offset for the partition of each row, from offsets by partition."""
     return sf.element_at(sf.array(*(sf.lit(offset).cast("bigint") for offset in offsets)), sf.col("partition") + 1)

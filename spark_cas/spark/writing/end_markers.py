@@ -11,11 +11,11 @@ and the driver's commit completes the write: Spark calls it only after all tasks
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, StringType
 
@@ -24,9 +24,6 @@ from spark_cas.spark.accelerators.input_stream import has_ended, until_cut_off
 from spark_cas.spark.accelerators.quick_ack import acknowledged
 from spark_cas.spark.schema import EndMarkers, mark_of, marks_by_topic
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 MARKER = "end marker of spark_cas.route e1c2f0d5-52f2-4b0e-9a4c-6d7f0a3b8e17"
 """The value of an end marker. If a frame was changed after `route`, the write finds it and rejects the frame."""
 
@@ -34,20 +31,20 @@ _POSITION = "_spark_cas_position"
 _ROUTE = "Use spark_cas.route(df, options) with the options of the write, and do not change its result."
 
 
-def with_end_markers(df: "DataFrame", partitions: int) -> "DataFrame":
+def with_end_markers(df: DataFrame, partitions: int) -> DataFrame:
     """Return the rows of a frame and an end marker for each partition."""
     number = (sf.col("id") - partitions).cast("int")
     return _with(df, df.sparkSession.range(0, partitions, 1, 1).select(number.alias("partition")))
 
 
-def with_end_markers_of_topics(df: "DataFrame", partitions: Mapping[str, int]) -> "DataFrame":
+def with_end_markers_of_topics(df: DataFrame, partitions: Mapping[str, int]) -> DataFrame:
     """Return the rows of a frame and an end marker for each partition of each topic."""
     counts = sf.create_map(*(sf.lit(each) for entry in partitions.items() for each in entry))
     topics = df.sparkSession.range(0, 1, 1, 1).select(sf.explode(counts).alias("topic", "count"))
     return _with(df, topics.select("topic", sf.explode(sf.sequence(-sf.col("count"), sf.lit(-1))).alias("partition")))
 
 
-def _with(df: "DataFrame", markers: "DataFrame") -> "DataFrame":
+def _with(df: DataFrame, markers: DataFrame) -> DataFrame:
     """Return the rows and the end markers, which have the columns that identify their partition."""
     columns = []
     for field in df.schema:
@@ -61,19 +58,19 @@ def _with(df: "DataFrame", markers: "DataFrame") -> "DataFrame":
     return df.union(markers.select(*columns))
 
 
-def with_positions(sorted_rows: "DataFrame") -> "DataFrame":
+def with_positions(sorted_rows: DataFrame) -> DataFrame:
     """Return the rows in one task, in the order of its partitions. Each end marker has its position."""
     numbered = sorted_rows.coalesce(1).withColumn(_POSITION, sf.monotonically_increasing_id())
     position = sf.when(is_end_marker(), (-1 - sf.col(_POSITION)).cast("int")).otherwise(sf.col("partition"))
     return numbered.withColumn("partition", position).drop(_POSITION)
 
 
-def is_end_marker() -> "Column":
+def is_end_marker() -> Column:
     """Return whether a row of a frame from `route` is an end marker."""
     return sf.col("partition") < 0
 
 
-def end_markers_of(df: "DataFrame") -> int:
+def end_markers_of(df: DataFrame) -> int:
     """Return the number of end markers in a frame, by its routing mark."""
     if "partition" not in df.columns:
         return 0
@@ -81,7 +78,7 @@ def end_markers_of(df: "DataFrame") -> int:
     return sum(mark.partitions for mark in marks if mark is not None and mark.end_markers != "none")
 
 
-def without_end_markers(df: "DataFrame") -> "DataFrame":
+def without_end_markers(df: DataFrame) -> DataFrame:
     """Return the rows of a frame without end markers. A frame from `route` must be routed again for a write."""
     if not end_markers_of(df):
         return df

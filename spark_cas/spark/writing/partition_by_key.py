@@ -1,9 +1,9 @@
 """The partition of each row: by its key as Kafka's clients assign it, or by its content if it has no key."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, IntegerType, TimestampType
 
@@ -15,14 +15,11 @@ from spark_cas.spark.accelerators.quick_ack import Acknowledged
 from spark_cas.spark.schema import HEADERS
 from spark_cas.spark.versions import binary_function
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 _HEX_DIGITS = 16
 """Hexadecimal digits of a long."""
 
 
-def partition_by_key(df: "DataFrame", partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> "Column":
+def partition_by_key(df: DataFrame, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Column:
     """Return an int in ``range(partitions)`` for each row of a frame with a column ``key``, text or binary.
 
     Spark's JVM computes it if it can, otherwise a function in Python. Both return the same as `partition_of`.
@@ -37,12 +34,12 @@ def partition_by_key(df: "DataFrame", partitions: int, partitioner: Partitioner 
     return jvm_hash.partition_of(hashed, partitions, partitioner)
 
 
-def _content_of(df: "DataFrame") -> "Column":
+def _content_of(df: DataFrame) -> Column:
     """Return the content of a row as bytes, as `partition_of` defines it for rows without a key."""
     kinds = {"value": BinaryType(), "headers": HEADERS, "timestamp": TimestampType()}
     columns = {name: sf.col(name).cast(kind) for name, kind in kinds.items() if name in df.columns}
 
-    def followed_by(headers: "Column", header: "Column") -> "Column":
+    def followed_by(headers: Column, header: Column) -> Column:
         return _joined(headers, _framed(header["key"]), _framed(header["value"]))
 
     time = sf.coalesce(sf.unix_millis(columns.get("timestamp", sf.lit(None))), sf.lit(NULL_TIMESTAMP))
@@ -52,17 +49,17 @@ def _content_of(df: "DataFrame") -> "Column":
     return _joined(*parts)
 
 
-def _framed(part: "Column") -> "Column":
+def _framed(part: Column) -> Column:
     length = sf.coalesce(sf.octet_length(part), sf.lit(NULL_LENGTH)).cast("long")
     return _joined(_bytes_of(length), sf.coalesce(part.cast(BinaryType()), sf.lit(b"")))
 
 
-def _joined(*parts: "Column") -> "Column":
+def _joined(*parts: Column) -> Column:
     # A setting of Spark, concatBinaryAsString, makes text of these bytes. The cast returns the same bytes.
     return sf.concat(*parts).cast(BinaryType())
 
 
-def _bytes_of(numbers: "Column") -> "Column":
+def _bytes_of(numbers: Column) -> Column:
     """Return the eight bytes of each long, the lowest first."""
     digits = sf.lpad(sf.hex(numbers), _HEX_DIGITS, "0")
     pairs = [sf.substring(digits, at, 2) for at in range(_HEX_DIGITS - 1, 0, -2)]
@@ -81,7 +78,7 @@ class RowPartitioner(Acknowledged):
         freeze_loaded_modules()
         return result
 
-    def as_function(self) -> "Callable[[Column], Column]":
+    def as_function(self) -> Callable[[Column], Column]:
         """Return `of` as a function of Spark's columns."""
 
         def partitions_of(keys: pa.Array) -> pa.Array:

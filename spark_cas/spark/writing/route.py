@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType
 from pyspark.sql.utils import is_remote
@@ -43,9 +44,6 @@ from spark_cas.spark.writing.partition_by_key import partition_by_key
 from spark_cas.spark.writing.preflight import refuse_one_transaction, require_count
 from spark_cas.spark.writing.verify import without
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
 _SOURCE = "_spark_cas_source"
 """The column that keeps the column ``partition`` of a read until the sort."""
 # Of rows with the same key, those read from a log keep its order, and others are ordered by time. After expansions
@@ -55,11 +53,11 @@ _TIE_BREAKERS = (_SOURCE, "offset", "timestamp", "value", "headers")
 
 
 def route(
-    df: "DataFrame",
+    df: DataFrame,
     path_or_options: str | Mapping[str, str | float | None],
     by: Literal["key", "partition"] = "key",
-    order_by: "Sequence[str | Column]" = (),
-) -> "DataFrame":
+    order_by: Sequence[str | Column] = (),
+) -> DataFrame:
     """Return the rows of ``df`` ready for a write: all rows of a log partition in one task, in one order.
 
     With ``by="key"``, this adds the column ``partition``, and assigns keys to partitions as Kafka's own clients do.
@@ -113,13 +111,13 @@ def route(
 
 
 def route_rows(
-    df: "DataFrame",
+    df: DataFrame,
     request: WriteRequest,
     by: str = "key",
-    order_by: "Sequence[str | Column]" = (),
+    order_by: Sequence[str | Column] = (),
     *,
     has_columns: bool,
-) -> "DataFrame":
+) -> DataFrame:
     """Return the rows of a frame ready for a write, as `route` does.
 
     With ``has_columns``, ``order_by`` has only columns of ``df``, apart from ``asc`` and ``desc``. Otherwise the
@@ -173,8 +171,8 @@ def route_rows(
 
 
 def _routed_to_topics(
-    df: "DataFrame", settings: Mapping[str, str], by: str, order_by: "Sequence[str | Column]", *, has_columns: bool
-) -> "DataFrame":
+    df: DataFrame, settings: Mapping[str, str], by: str, order_by: Sequence[str | Column], *, has_columns: bool
+) -> DataFrame:
     """Return the rows ready for a write to the topics in their column ``topic``. Each partition is one task.
 
     Raises the errors of `route`.
@@ -210,7 +208,7 @@ def _routed_to_topics(
     return to_numbered_tasks(placed, sum(counts.values()), task).sortWithinPartitions(*order).drop(_SOURCE)
 
 
-def _topics_in(df: "DataFrame") -> list[str]:
+def _topics_in(df: DataFrame) -> list[str]:
     """Return the values of the column ``topic``; raise OptionError for a null, or for too many."""
     _require_column(df, "topic", StringType())
     result = [row[0] for row in df.select(_topic()).distinct().limit(MOST_TOPICS + 1).collect()]
@@ -224,17 +222,17 @@ def _topics_in(df: "DataFrame") -> list[str]:
     return result
 
 
-def _topic() -> "Column":
+def _topic() -> Column:
     """Return the topic of a row. With a collation, different names may compare as equal, so the cast removes it."""
     return sf.col("topic").cast(StringType())
 
 
-def _of_topic(numbers: Mapping[str, int]) -> "Column":
+def _of_topic(numbers: Mapping[str, int]) -> Column:
     """Return the number that the topic of a row has; null for another topic."""
     return sf.create_map(*(sf.lit(each) for entry in numbers.items() for each in entry))[_topic()]
 
 
-def _mark_of_topic(spark: "SparkSession", topic: str, request: WriteRequest, by: str) -> Mark:
+def _mark_of_topic(spark: SparkSession, topic: str, request: WriteRequest, by: str) -> Mark:
     with of_topic(topic):
         mark = _layout_mark(spark, request, by)
         if _earlier_rows(request, mark):
@@ -247,7 +245,7 @@ def _mark_of_topic(spark: "SparkSession", topic: str, request: WriteRequest, by:
     return replace(mark, end_markers="partition", sorted=True)
 
 
-def _partition_in_topic(df: "DataFrame", marks: Mapping[str, Mark], by: str) -> "Column":
+def _partition_in_topic(df: DataFrame, marks: Mapping[str, Mark], by: str) -> Column:
     """Return the partition of each row in its topic; null for a topic without a mark."""
     topics: dict[tuple[int, Partitioner | None], list[str]] = {}
     for topic, mark in marks.items():
@@ -259,18 +257,18 @@ def _partition_in_topic(df: "DataFrame", marks: Mapping[str, Mark], by: str) -> 
     return sf.coalesce(*columns)
 
 
-def _with_source(df: "DataFrame", by: str) -> "DataFrame":
+def _with_source(df: DataFrame, by: str) -> DataFrame:
     """Return the rows with the column `_SOURCE` if they are a batch of a log, and ``by`` replaces its partitions."""
     is_read = by == "key" and not df.isStreaming and {"partition", "offset"} <= set(df.columns)
     # Rows without a key may move anywhere, and have no order to keep.
     return df.withColumn(_SOURCE, sf.when(sf.col("key").isNotNull(), sf.col("partition"))) if is_read else df
 
 
-def _marked(df: "DataFrame", mark: Mark) -> "DataFrame":
+def _marked(df: DataFrame, mark: Mark) -> DataFrame:
     return df.withMetadata("partition", mark.metadata())
 
 
-def _make_active(spark: "SparkSession") -> None:
+def _make_active(spark: SparkSession) -> None:
     """Make a session the active one of this thread, so that the thread can write.
 
     Spark 4.2 finds a Python data sink only through the active session of the thread. Python threads other than the
@@ -299,7 +297,7 @@ def _earlier_rows(request: WriteRequest, mark: Mark) -> tuple[EarlierRows, ...]:
             return ()
 
 
-def _layout_mark(spark: "SparkSession", request: WriteRequest, by: str) -> Mark:
+def _layout_mark(spark: SparkSession, request: WriteRequest, by: str) -> Mark:
     """Return the layout of the log and, for rows that are assigned by key, the partitioner.
 
     Raises LogNotFoundError; OptionError if an option names another partition count or partitioner than the log has.
@@ -326,7 +324,7 @@ _LogLayout = tuple[int, int, Partitioner | None]
 """Partition count, layout epoch, and the recorded partitioner if the rows are assigned by key."""
 
 
-def _layout(spark: "SparkSession", request: WriteRequest, by: str) -> _LogLayout:
+def _layout(spark: SparkSession, request: WriteRequest, by: str) -> _LogLayout:
     """Read the layout of the log. Raises LogNotFoundError.
 
     This process reads it once the planner of the session has run spark_cas. If tasks have not run it yet, a Spark job
@@ -347,7 +345,7 @@ def _layout(spark: "SparkSession", request: WriteRequest, by: str) -> _LogLayout
     return result
 
 
-def _layout_through(spark: "SparkSession", request: WriteRequest, by: str) -> _LogLayout:
+def _layout_through(spark: SparkSession, request: WriteRequest, by: str) -> _LogLayout:
     """Read the layout with a Spark job, because on Spark Connect only the server may be able to reach the log.
 
     Raises SparkSetupError, and the errors of `_layout`.
@@ -366,11 +364,11 @@ def _layout_through(spark: "SparkSession", request: WriteRequest, by: str) -> _L
     return len(result), result[0]["layout_epoch"], None if recorded is None else known_partitioner(recorded)
 
 
-def _placed(df: "DataFrame", partitions: int, by: str, partitioner: Partitioner | None) -> "DataFrame":
+def _placed(df: DataFrame, partitions: int, by: str, partitioner: Partitioner | None) -> DataFrame:
     return df.withColumn("partition", _partition_of_row(df, partitions, by, partitioner))
 
 
-def _partition_of_row(df: "DataFrame", partitions: int, by: str, partitioner: Partitioner | None) -> "Column":
+def _partition_of_row(df: DataFrame, partitions: int, by: str, partitioner: Partitioner | None) -> Column:
     if by == "key":
         _require_column(df, "key", BinaryType(), StringType())
         return partition_by_key(df, partitions, partitioner or DEFAULT_PARTITIONER)
@@ -380,7 +378,7 @@ def _partition_of_row(df: "DataFrame", partitions: int, by: str, partitioner: Pa
     raise OptionError("route takes only by='key' or by='partition'.")
 
 
-def _require_column(df: "DataFrame", name: str, *kinds: DataType) -> None:
+def _require_column(df: DataFrame, name: str, *kinds: DataType) -> None:
     expected = " or ".join(kind.simpleString() for kind in kinds)
     if name not in df.columns:
         raise SchemaError(f"route by {name} needs a column {name} ({expected}); found: {', '.join(df.columns)}.")
@@ -390,8 +388,8 @@ def _require_column(df: "DataFrame", name: str, *kinds: DataType) -> None:
 
 
 def _total_order(
-    df: "DataFrame", order_by: "Sequence[str | Column]", *, by_key: bool, markers_last: bool = False
-) -> "list[Column]":
+    df: DataFrame, order_by: Sequence[str | Column], *, by_key: bool, markers_last: bool = False
+) -> list[Column]:
     """Return the columns to sort by: ``order_by``, expected offsets, then all other columns. Tied rows are identical.
 
     With ``by_key``, expected offsets are left out. Those of different keys have no order, and a rerun may have new
@@ -410,7 +408,7 @@ def _total_order(
     return [*first, is_end_marker(), *remaining] if markers_last else first + remaining
 
 
-def _by_bytes(df: "DataFrame", name: str) -> "Column":
+def _by_bytes(df: DataFrame, name: str) -> Column:
     """Return a column that sorts by bytes. With a collation, different strings may compare as equal."""
     kind = df.schema[name].dataType
     if " collate " not in kind.simpleString() or not (isinstance(kind, StringType) or name == "headers"):

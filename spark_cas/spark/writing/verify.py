@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -16,9 +16,6 @@ from spark_cas.core.plan import Completion, EarlierRows
 from spark_cas.core.row_claims import split_claims
 from spark_cas.spark.arrow_rows import by_partition, records_of
 from spark_cas.spark.schema import PROGRESS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 HASHED = StructType([PROGRESS[name] for name in ("partition", "rows", "digest")])
 
@@ -74,7 +71,7 @@ def require_same(completion: Completion, hashed: Mapping[int, Hashed]) -> None:
         )
 
 
-def without(arranged: "DataFrame", earlier: EarlierRows) -> "DataFrame":
+def without(arranged: DataFrame, earlier: EarlierRows) -> DataFrame:
     """Return the rows of a frame without the first rows of each partition, which an earlier plan has appended.
 
     Each task compares the removed rows with the digest of that plan. If they differ, or are too few, it raises
@@ -88,7 +85,7 @@ def without(arranged: "DataFrame", earlier: EarlierRows) -> "DataFrame":
     return arranged.mapInArrow(_dropper(earlier), arranged.schema)
 
 
-def _dropper(earlier: EarlierRows) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
+def _dropper(earlier: EarlierRows) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def dropped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = TaskContext.get()
         if task is None:
