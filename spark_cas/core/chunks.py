@@ -29,8 +29,7 @@ class ChunkLimits:
     def __post_init__(self) -> None:
         least = min(self.max_records, self.max_bytes, 1 if self.max_record_bytes is None else self.max_record_bytes)
         if least < 1 or self.max_seconds < 0:
-            msg = f"a chunk must be allowed at least one record and one byte, got {self}"
-            raise ValueError(msg)
+            raise ValueError(f"a chunk must be allowed at least one record and one byte, got {self}")
 
 
 @dataclass(frozen=True, slots=True)

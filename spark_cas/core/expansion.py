@@ -27,8 +27,7 @@ class Expansion:
 
     def __post_init__(self) -> None:
         if not 0 < len(self.thresholds) < self.partitions or min(self.thresholds) < 0:
-            msg = f"an expansion adds partitions to some whose ends are known, got {self}"
-            raise ValueError(msg)
+            raise ValueError(f"an expansion adds partitions to some whose ends are known, got {self}")
 
     @property
     def before(self) -> int:

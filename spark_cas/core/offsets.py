@@ -17,8 +17,9 @@ class OffsetRange:
 
     def __post_init__(self) -> None:
         if not 0 <= self.base_offset <= self.end_offset:
-            msg = f"an offset range needs 0 <= base_offset <= end_offset, got {self.base_offset}, {self.end_offset}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"an offset range needs 0 <= base_offset <= end_offset, got {self.base_offset}, {self.end_offset}"
+            )
 
     def __len__(self) -> int:
         return self.end_offset - self.base_offset
@@ -34,8 +35,7 @@ class OffsetRange:
     def split(self, pieces: int) -> "tuple[OffsetRange, ...]":
         """Split the range into at most ``pieces`` non-empty consecutive ranges whose sizes differ by at most one."""
         if pieces < 1:
-            msg = f"a range is split into at least one piece, got {pieces}"
-            raise ValueError(msg)
+            raise ValueError(f"a range is split into at least one piece, got {pieces}")
         pieces = min(pieces, len(self))
         cuts = [self.base_offset + len(self) * i // pieces for i in range(pieces + 1)] if pieces else []
         return tuple(OffsetRange(a, b) for a, b in pairwise(cuts))
@@ -65,8 +65,9 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start_offset <= self.end_offset:
-            msg = f"bounds need 0 <= start_offset <= end_offset, got {self.start_offset}, {self.end_offset}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"bounds need 0 <= start_offset <= end_offset, got {self.start_offset}, {self.end_offset}"
+            )
 
     @property
     def range(self) -> OffsetRange:
@@ -75,8 +76,7 @@ class Bounds:
     def require(self, offsets: OffsetRange) -> None:
         """Raise ValueError unless the partition retains all of a range."""
         if offsets.base_offset < self.start_offset or offsets.end_offset > self.end_offset:
-            msg = (
+            raise ValueError(
                 f"offsets {offsets.base_offset} to {offsets.end_offset} were requested, but the partition has "
                 f"{self.start_offset} to {self.end_offset}. Request offsets within this range."
             )
-            raise ValueError(msg)

@@ -27,8 +27,9 @@ class Layout:
 
     def require(self, partition: int) -> None:
         if not 0 <= partition < self.partitions:
-            msg = f"partition {partition} was named, but the log has {self.partitions} (0 to {self.partitions - 1})"
-            raise ValueError(msg)
+            raise ValueError(
+                f"partition {partition} was named, but the log has {self.partitions} (0 to {self.partitions - 1})"
+            )
 
 
 @dataclass(frozen=True, slots=True)

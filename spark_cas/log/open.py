@@ -92,8 +92,7 @@ def open_topics(spec: AnySpec) -> Callable[[], tuple[str, ...]]:
     Raises TypeError if the spec has no brokers.
     """
     if not isinstance(spec, KafkaSpec):
-        msg = f"{spec.server} has no topics"
-        raise TypeError(msg)
+        raise TypeError(f"{spec.server} has no topics")
     from spark_cas.log.kafka.topic.topics import Topics  # noqa: PLC0415 - as above
 
     return Topics(spec).names

@@ -69,6 +69,5 @@ def local_property(name: str) -> str | None:
 def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        msg = "a write runs within a task of Spark"
-        raise RuntimeError(msg)
+        raise RuntimeError("a write runs within a task of Spark")
     return context

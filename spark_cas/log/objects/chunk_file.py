@@ -136,8 +136,7 @@ def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredCh
         )
     data = memoryview(sink.getvalue()).cast("B")
     if int.from_bytes(data[-8:-4], "little") + 8 > HEADER_BYTES:
-        msg = "the header of a chunk does not fit into its footer: the name of the task is too long"
-        raise ValueError(msg)
+        raise ValueError("the header of a chunk does not fit into its footer: the name of the task is too long")
     at = _checksum_at(data)
     checksum = _checksum_around(data, at)
     data[at : at + len(_BLANK)] = checksum.encode()
@@ -321,8 +320,7 @@ def _header(fields: dict[str, Any], subject: str) -> ChunkHeader:
         )
     header = from_fields(ChunkHeader, fields)
     if not 0 <= header.base_offset < header.end_offset:
-        msg = "expected a chunk with offsets"
-        raise ValueError(msg)
+        raise ValueError("expected a chunk with offsets")
     return header
 
 

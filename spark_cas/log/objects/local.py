@@ -202,8 +202,7 @@ def inside(root: Path, path: str) -> Path:
     """Return the file for a path of the log. Raises ValueError if it is not below the root."""
     target = root / path
     if ".." in target.parts or not target.is_relative_to(root):
-        msg = "a path must not lead out of the log's directory"
-        raise ValueError(msg)
+        raise ValueError("a path must not lead out of the log's directory")
     return target
 
 

@@ -110,8 +110,7 @@ class ObjectLog(ObjectRegistry, Backend):
 
     def create(self, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Layout:
         if not 1 <= partitions <= MOST_PARTITIONS:
-            msg = f"a log has 1 to {MOST_PARTITIONS} partitions, got {partitions}"
-            raise ValueError(msg)
+            raise ValueError(f"a log has 1 to {MOST_PARTITIONS} partitions, got {partitions}")
         if not self._store.below(paths.LAYOUTS):
             self._refuse_other_content()
             self._prove_put_if_absent()

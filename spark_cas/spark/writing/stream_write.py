@@ -146,8 +146,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """Append a task's rows of the batch. Complete or verify a replayed batch."""
         if not isinstance(self.sink, BatchTask):
-            msg = "a writer that was made for a commit has no plan for tasks"
-            raise TypeError(msg)
+            raise TypeError("a writer that was made for a commit has no plan for tasks")
         return _write(self.sink, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
@@ -312,8 +311,7 @@ def _batch(task: BatchTask) -> Batch:
     query = local_property(_QUERY_ID) or task.request.job
     number = local_property(_BATCH_ID) if task.request.batch_id is None else task.request.batch_id
     if not query or number is None:
-        msg = "Spark reports no streaming query to the task of a stream"
-        raise TypeError(msg)
+        raise TypeError("Spark reports no streaming query to the task of a stream")
     return Batch(query, int(number))
 
 

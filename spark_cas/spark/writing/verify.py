@@ -89,14 +89,12 @@ def _dropper(earlier: EarlierRows) -> Callable[[Iterator[pa.RecordBatch]], Itera
     def dropped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = TaskContext.get()
         if task is None:
-            msg = "rows are taken out within a task"
-            raise AssertionError(msg)
+            raise AssertionError("rows are taken out within a task")
         partition, digest = task.partitionId(), RunningDigest()
         rows = earlier.rows[partition]
         for batch in batches:
             if any(result != partition for result, _ in by_partition([batch], earlier.partitions)):
-                msg = "each partition is in the task of its number"
-                raise AssertionError(msg)
+                raise AssertionError("each partition is in the task of its number")
             used = min(rows - digest.rows, batch.num_rows)
             if used:
                 digest.update(records_of(batch.slice(0, used)))

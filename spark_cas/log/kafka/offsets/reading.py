@@ -297,8 +297,7 @@ def offset_of(message: Message) -> int:
     """Return the offset of a message that the broker delivered."""
     offset = message.offset()
     if offset is None:
-        msg = "a delivered message has an offset"
-        raise AssertionError(msg)
+        raise AssertionError("a delivered message has an offset")
     return offset
 
 

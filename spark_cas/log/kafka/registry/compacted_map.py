@@ -299,6 +299,5 @@ def inflate(data: bytes, most: int) -> bytes:
     inflater = zlib.decompressobj()
     result = inflater.decompress(data, most + 1)
     if len(result) > most or not inflater.eof:
-        msg = f"compressed data has an end after at most {most} bytes"
-        raise ValueError(msg)
+        raise ValueError(f"compressed data has an end after at most {most} bytes")
     return result

@@ -175,8 +175,7 @@ def _entry(topic: str, log_id: str, progress: Progress) -> TopicPartition:
         {"v": _LEDGER_VERSION, "log_id": log_id, "progress": json.loads(to_json(progress))}, separators=(",", ":")
     )
     if len(metadata) > MAX_METADATA_BYTES:
-        msg = "progress does not fit into the metadata of an offset"
-        raise AssertionError(msg)
+        raise AssertionError("progress does not fit into the metadata of an offset")
     return TopicPartition(topic, progress.partition, progress.end_offset, metadata)
 
 

@@ -91,8 +91,7 @@ class Registry:
 
 def _partition_count(value: object) -> int:
     if not isinstance(value, int) or not 0 < value <= MOST_PARTITIONS:
-        msg = f"expected a number from 1 to {MOST_PARTITIONS}"
-        raise ValueError(msg)
+        raise ValueError(f"expected a number from 1 to {MOST_PARTITIONS}")
     return value
 
 
