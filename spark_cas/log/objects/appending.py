@@ -30,6 +30,7 @@ from spark_cas.core.outcome import (
 from spark_cas.core.plan import Layout, Plan, trimmed_unseen
 from spark_cas.core.records import fill_timestamps
 from spark_cas.core.row_claims import check_rows
+from spark_cas.log import clock
 from spark_cas.log.deadline import wait_for_others
 from spark_cas.log.objects import paths
 from spark_cas.log.objects.chunk_file import MAX_CHUNK_BYTES, ChunkHeader, StoredChunk, encode
@@ -257,7 +258,8 @@ class Appender:
             return None if result and self._chunks.is_gap(result) else self._conflict(claim)
         if result.header.group != claim.plan.group:
             self._ahead = job_of(result.header.group)
-            self._chunks.groups.abort_overdue(result)
+            if clock.now_ms() >= result.header.decide_by_ms:
+                self._chunks.groups.abort(result.header.group)
         return None
 
     def _conflict(self, claim: Claim) -> Conflict | None:

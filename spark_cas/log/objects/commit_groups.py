@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 from spark_cas.core.group import ABORTED, GroupOutcome, outcome_from_json
-from spark_cas.log import clock
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
 from spark_cas.log.objects.store import RetryingStore
@@ -72,10 +71,6 @@ class Groups:
     def abort(self, group: str) -> None:
         document = documents.encode(asdict(ABORTED))
         self._remember(group, self._store.put_once(paths.entry("outcome", group), document))
-
-    def abort_overdue(self, stored: StoredChunk) -> None:
-        if clock.now_ms() >= stored.header.decide_by_ms:
-            self.abort(stored.header.group)
 
     def _remember(self, group: str, data: bytes | memoryview) -> None:
         text = json.dumps(documents.decode(data, f"the outcome of group {group}"))
