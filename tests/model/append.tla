@@ -36,7 +36,7 @@ CONSTANTS
     ModesA, ModesB,  \* the possible modes of a job: "end" expects an offset, "none" does not
     Chunks, Rows,  \* chunks of a job in a partition, and records of a chunk
     Foreign,       \* records of the other producer
-    Faults,        \* crashes, lost requests and replies, timeouts and closed producers, together
+    Faults,        \* lost requests and replies, timeouts and closed producers, together
     Tries,         \* retries of a run
     Reading,       \* whether there is a reader
     Expanding,     \* whether there is an expansion
@@ -91,7 +91,7 @@ Taken(p, from, end) == \E i \in (from + 1)..end : Visible(p, i)
 Pending(j) == Checks("stable offsets") /\ \E id \in Ids : txn[id].entry.job = j
 
 Refused == {"conflict", "fenced", "layout", "failed"}
-Ended == Refused \cup {"done", "dead"}
+Ended == Refused \cup {"done"}
 
 Start == [pc |-> "plan", claimed |-> FALSE, known |-> 0, chunk |-> 0, at |-> 0, expect |-> <<>>,
           end |-> 0, base |-> [p \in Parts |-> 0], sent |-> 0, tight |-> TRUE, tries |-> 0, next |-> "send", ok |-> {}]
@@ -397,13 +397,6 @@ WhyConflict(w) ==
        ELSE Moves(w, "fenced") \/ (ws[w].tries < Tries /\ Becomes(w, Retried(w, "peek")))
     /\ UNCHANGED brokers /\ Others
 
-(* The process ends. *)
-Crash(w) ==
-    /\ ws[w].pc \notin Ended /\ faults > 0
-    /\ faults' = faults - 1
-    /\ Moves(w, "dead")
-    /\ UNCHANGED <<brokers, plan, mode, other, rd, xp>>
-
 (* ProducerPool.take closes the producer of a run between two chunks. *)
 Evict(w) ==
     /\ At(w, "send") /\ ws[w].sent = 0 /\ ~IsWhole(w) /\ faults > 0
@@ -475,15 +468,8 @@ Next ==
     \/ Read
     \/ Expand
 
-(* For the safety properties, a crashed run is one that takes no further step. *)
+(* A crashed run is one that takes no further step. *)
 Spec == Init /\ [][Next]_vars
-
-Live ==
-    /\ Init /\ [][Next \/ \E w \in Runs : Crash(w)]_vars
-    /\ WF_vars(Marks)
-    /\ WF_vars(OtherEnds)
-    /\ \A id \in Ids : WF_vars(TimeOut(id))
-    /\ \A w \in Runs : WF_vars(Step(w))
 
 -----------------------------------------------------------------------------
 (* The properties. *)
@@ -533,9 +519,6 @@ ReaderSeesWhole == rd.pc = "read" =>
 
 (* No row of the old layout is visible at or above the threshold of an expansion. *)
 OldLayoutEnds == xp.pc = "done" => \A j \in Jobs, p \in Parts : \A i \in Committed(j, p) : i <= xp.ends[p]
-
-(* Each run ends. *)
-EachRunEnds == <>(\A w \in Runs : ws[w].pc \in Ended)
 
 Symmetric == Permutations(RunsA) \cup Permutations(RunsB)
 =============================================================================
