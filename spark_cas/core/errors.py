@@ -60,6 +60,7 @@ class Fields(TypedDict, total=False):
     job: str | None
     appended_rows: Mapping[Any, Any] | None
     next_offsets: Mapping[Any, Any] | None
+    resumable: bool | None
 
 
 ERRORS_BY_KIND: "dict[ErrorKind, type[ConditionalLogError]]" = {}
@@ -87,6 +88,8 @@ class ConditionalLogError(Exception):
     """The rows that a failed write appended, by partition. For a load of several topics, by topic and partition."""
     next_offsets: Mapping[Any, Any] | None = None
     """The expected offsets to run the same job with, with the same keys."""
+    resumable: bool | None = None
+    """After added partitions, whether ``route`` and the write, called again with the same job, append the rest."""
 
     def __init_subclass__(cls, kind: ErrorKind | None = None, *, retriable: bool | None = None) -> None:
         super().__init_subclass__()

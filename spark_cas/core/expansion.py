@@ -125,5 +125,6 @@ def require_named_as_now(wanted: ExpectedOffsets, expansions: Sequence[Expansion
         raise LayoutChangedError(
             f"the expected offsets name {len(named)} partitions, as many as the log had before an expansion. Now it "
             f"has {partitions}, and the old offsets do not cover the new ones. Nothing was appended. Bootstrap again "
-            f"and compute the rows from the new state, or name all {partitions} partitions (null for no check)."
+            f"and compute the rows from the new state, or name all {partitions} partitions (null for no check).",
+            resumable=False,
         )

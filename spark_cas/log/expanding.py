@@ -94,6 +94,7 @@ def settled_layouts(log: Backend) -> Layouts:
         raise LayoutChangedError(
             f"the log is being expanded from {intent.before} to {intent.partitions} partitions. Nothing was "
             f"appended. Run again when that is done; if it was interrupted, 'spark-cas expand' to "
-            f"{intent.partitions} finishes it."
+            f"{intent.partitions} finishes it.",
+            resumable=True,
         )
     return layouts

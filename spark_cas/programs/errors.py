@@ -114,7 +114,7 @@ _EXIT_CODES: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
 
 def exit_code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an error that ends a run."""
-    if isinstance(error, ConditionalLogError) and error.retriable:
+    if isinstance(error, ConditionalLogError) and (error.retriable or error.resumable):
         return ExitCode.FAILED
     return next((code for kinds, code in _EXIT_CODES if isinstance(error, kinds)), ExitCode.FAILED)
 

@@ -14,7 +14,6 @@ from rich.table import Table
 
 from spark_cas.core.errors import (
     ConditionalLogError,
-    LayoutChangedError,
     LogNotFoundError,
     TruncatedError,
     UnknownOutcomeError,
@@ -93,6 +92,8 @@ class LoadReport:
     message: str | None = None
     next_offsets: Mapping[int, int | None] | None = None
     """Expected offsets for the next run of the job, if another writer's records rejected this one."""
+    resumable: bool | None = None
+    """After added partitions, whether the same command appends the remaining rows; None for another outcome."""
     bad_rows: int | None = None
     """Rows that cannot be appended; None if not known."""
     samples: tuple[Sample, ...] = ()
@@ -247,8 +248,7 @@ def failed_report(
     return LoadReport(
         job=job,
         log=log,
-        # A rerun of the load assigns its rows to the present partitions.
-        exit_code=ExitCode.FAILED if isinstance(error, LayoutChangedError) else exit_code_of(error),
+        exit_code=exit_code_of(error),
         seconds=seconds,
         in_log=rows,
         appended_rows=None if appended is None else sum(appended.values()),
@@ -258,6 +258,7 @@ def failed_report(
         error=kind_of(error),
         message=own.message if own else str(error) or None,
         next_offsets=own.next_offsets if own else None,
+        resumable=own.resumable if own else None,
     )
 
 

@@ -176,7 +176,8 @@ class Mark:
         if self.layout_epoch is not None:
             raise LayoutChangedError(
                 "the rows were routed for a log that is not there any more. Nothing was appended. Route the rows "
-                "again."
+                "again.",
+                resumable=True,
             )
         self._require_count(partitions)
 
@@ -188,7 +189,8 @@ class Mark:
         if self.layout_epoch not in (None, layout.epoch):
             raise LayoutChangedError(
                 f"the rows were routed for layout epoch {self.layout_epoch}, but the log has epoch "
-                f"{layout.epoch}: partitions were added. Nothing was appended. Route the rows again."
+                f"{layout.epoch}: partitions were added. Nothing was appended. Route the rows again.",
+                resumable=True,
             )
         self._require_count(layout.partitions)
 

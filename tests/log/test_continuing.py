@@ -98,7 +98,7 @@ def test_foreign_partitions_after_an_expansion_have_no_thresholds(log, monkeypat
     expand_log(log, 6)
     monkeypatch.setattr(log, "layouts", lambda *_: Layouts(log.layout(), known))
     assert earlier_rows(log, "job") == ()
-    with raises(LayoutChangedError, job="job"):
+    with raises(LayoutChangedError, job="job", resumable=False):
         run_rest(log, "job", ROWS)
 
 
@@ -108,8 +108,9 @@ def test_too_long_job_name_cannot_resume(log):
     run_job(log, name[1:], ROWS, expected="none")
     expand_log(log, 4)
     for job, told in ((name, "This is not possible for"), (name[1:], "is complete")):
-        with pytest.raises(LayoutChangedError, match=told):
+        with pytest.raises(LayoutChangedError, match=told) as refused:
             run_job(log, job, ROWS, expected="end" if job == name else "none")
+        assert refused.value.resumable is False
 
 
 def test_plans_from_before_continue_nothing(log):

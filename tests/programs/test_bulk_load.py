@@ -19,6 +19,7 @@ import pytest
 from spark_cas import open_log
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.expanding import expand_log
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.options.parse import parse_write
 from spark_cas.programs.bulk_load import is_recorded
 from tests.long import full
@@ -148,6 +149,30 @@ def test_a_load_during_an_expansion_may_be_retried(load, parquet):
         expand_log(log, 6)
     code, report, _ = load(*command)
     assert (code, report["rows"], len(values(load.log))) == (0, 1000, 2000)
+
+
+@pytest.mark.parametrize(("options", "can_resume"), [((), True), (("--log-option", "compare=key"), False)])
+def test_exit_code_of_an_interrupted_load_shows_whether_it_resumes_after_an_expansion(
+    load, tmp_path, options, can_resume
+):
+    table = flights()
+    file = write_parquet(table.set_column(0, "tail", table["number"].cast("string")), tmp_path / "keyed.parquet")
+    command = ("--input", file, *BY_TAIL, *options)
+    assert load(*command, "--job", "load-1")[0] == 0
+    interrupted = parse_write({"path": load.log, "job": "load-2", **dict(each.split("=") for each in options[1:])})
+    with open_log(load.log) as log:
+        pin_plan(log, "load-2", interrupted.expected_offsets, compare=interrupted.compare)
+        log.begin_expansion(log.layout(), 6)
+    again = (*command, "--job", "load-2")
+    refused = (1, "failed", True) if can_resume else (3, "refused", False)
+    code, report, _ = load(*again)
+    assert report["error"] == "LAYOUT_CHANGED"
+    assert (code, report["status"], report["resumable"]) == refused
+    with open_log(load.log) as log:
+        expand_log(log, 6)
+    code, report, _ = load(*again)
+    assert (code, report["status"], report["resumable"]) == ((0, "complete", None) if can_resume else refused)
+    assert len(values(load.log)) == (2000 if can_resume else 1000)
 
 
 def test_without_idempotence_what_each_partition_got_is_in_the_report_alone(load, parquet, tmp_path):

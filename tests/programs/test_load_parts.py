@@ -52,6 +52,8 @@ def parse(*argv):
         (errors.FencedError("x"), 1),
         (errors.LoadInProgressError("x"), 1),
         (errors.LayoutChangedError("x"), 3),
+        (errors.LayoutChangedError("x", resumable=False), 3),
+        (errors.LayoutChangedError("x", resumable=True), 1),
         (errors.ProgressLostError("x"), 3),
         (errors.InputChangedError("x"), 4),
         (errors.OptionError("x"), 2),

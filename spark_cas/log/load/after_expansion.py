@@ -6,7 +6,7 @@ these rows has its own name, and expects the offsets at which the earlier plan e
 """
 
 from spark_cas.core.check_name import LONGEST_NAME
-from spark_cas.core.errors import JobMismatchError, LayoutChangedError
+from spark_cas.core.errors import ConditionalLogError, JobMismatchError, LayoutChangedError
 from spark_cas.core.expansion import Expansion
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import AFTER_EXPANSION, ProgressLost, error_of
@@ -69,13 +69,15 @@ def plan_of_remaining(log: Backend, layout: Layout, newest: Plan, job: str, earl
         LayoutChangedError: The load cannot resume, or not with this input.
         ProgressLostError: The ledger entry has expired, so the appended rows are not known.
     """
-    result = log.progress_of(range(newest.partitions), newest.job, proven=True)
-    if not _can_go_on(log, newest) or earlier != _with_rows_of(newest, result):
+    result, can_resume = log.progress_of(range(newest.partitions), newest.job, proven=True), _can_go_on(log, newest)
+    if not can_resume or earlier != _with_rows_of(newest, result):
         raise LayoutChangedError(
             f"job {job!r} was planned for layout epoch {newest.layout_epoch}, but the log now has epoch "
             f"{layout.epoch}: partitions were added. Nothing was appended now, and visible rows of the job stay. "
             f"{AFTER_EXPANSION}",
             job=job,
+            # If no rows are removed, `route` cannot reach the log, or it did not place the rows.
+            resumable=can_resume and bool(earlier),
         )
     # An expected offset reveals expired rows only in their own partition, but keys move to added partitions.
     expired = may_have_expired(log, newest)
@@ -104,6 +106,19 @@ def plan_of_remaining(log: Backend, layout: Layout, newest: Plan, job: str, earl
         partitioner=newest.partitioner,
         topics=newest.topics,
     )
+
+
+def with_resumable(error: ConditionalLogError, plan: Plan, log: Backend | None = None) -> ConditionalLogError:
+    """Return a LayoutChangedError with the field ``resumable``, and any other error unchanged.
+
+    Without the log, the kind of the write alone decides. Raises the errors of `Log.layouts`.
+    """
+    if not isinstance(error, LayoutChangedError):
+        return error
+    resumable = not (plan.stream or plan.by_key or plan.round_of)
+    if resumable and log is not None and log.layouts().pending is None:
+        resumable = _can_go_on(log, plan)
+    return error.with_message(error.message, resumable=resumable)
 
 
 def require_remaining_of(job: str, plan: Plan) -> None:

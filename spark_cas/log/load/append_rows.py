@@ -456,6 +456,7 @@ class _BlindLoad(_PartitionRows):
                     f"or is being given, epoch {actual}: partitions are added. {remains} Read the log, "
                     f"then route and write the missing rows.",
                     partition=self._partition,
+                    resumable=False,
                 )
             case Unknown(cause):
                 return UnknownOutcomeError(

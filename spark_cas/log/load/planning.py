@@ -166,6 +166,7 @@ def pin_plan(
                     f"Nothing was appended; there is nothing to do, unless there are other rows: write those, and "
                     f"none that the job wrote, under another job name.",
                     job=plan.display_name,
+                    resumable=False,
                 )
             require_named_as_now(wanted, settled_layouts(log).expansions, layout.partitions)
             remaining = plan_of_remaining(log, layout, plan, job, earlier)
@@ -320,6 +321,7 @@ def _require_input_of(plan: Plan, earlier: tuple[EarlierRows, ...]) -> None:
         f"{plan.display_name!r} had appended {plan.earlier_rows} before partitions were added. Nothing was "
         f"appended now. Call spark_cas.route again, with the options of this write, its job among them.",
         job=plan.display_name,
+        resumable=bool(earlier),
     )
 
 

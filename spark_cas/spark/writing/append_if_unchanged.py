@@ -348,6 +348,7 @@ class _Rounds:
             f"ones. Its appended rows stay, and nothing was appended now. Read the log, and write only the rows that "
             f"it does not have, under another job name.",
             job=self._job,
+            resumable=False,
         )
 
 

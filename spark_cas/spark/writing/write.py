@@ -28,6 +28,7 @@ from spark_cas.core.plan import BY_PARTITION, Completion, Layout, PartitionResul
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.jobs import log_removed_rows
+from spark_cas.log.load.after_expansion import with_resumable
 from spark_cas.log.load.append_rows import append_rows
 from spark_cas.log.load.atomic_load import Spool, abort_group, abort_left, in_one_transaction
 from spark_cas.log.load.cancelling import TaskRun
@@ -158,7 +159,8 @@ class CheckedWrite:
         )
         if plan.layout_epoch != self.layout.epoch:
             raise LayoutChangedError(
-                "partitions were added while the write was planned. Nothing was appended. Route the rows again."
+                "partitions were added while the write was planned. Nothing was appended. Route the rows again.",
+                resumable=True,
             )
         return plan
 
@@ -370,7 +372,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 )
                 log_removed_rows(log, completion)
             except (RefusedError, InputError) as error:
-                raise self._with_rows(log, error, messages) from None
+                raise self._with_rows(log, with_resumable(error, task.plan), messages) from None
             finally:
                 release_lock(log, task.lock)
         return completion
@@ -424,8 +426,10 @@ def with_job_state(
     If the log cannot be read, return the error of the tasks. It has no next offsets, because those of other
     partitions are not known.
     """
+    refusal = with_resumable(refusal, plan)
     try:
         with planned_log(spec, plan.log_id) as log:
+            refusal = with_resumable(refusal, plan, log)
             whole = refused_as_a_whole(log, plan, refusal, partitions_of_rejected(messages))
             return whole if with_rows is None else with_rows(log, whole, messages)
     except ConditionalLogError:
