@@ -13,7 +13,7 @@ from typing import TypeVar
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.client_settings import UNUSED_BY_NAME, holds_instead, log_ignored
 from spark_cas.log.kafka.settings.jaas import parse_jaas
-from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
+from spark_cas.log.kafka.settings.translate import is_allowed, librdkafka_settings
 from spark_cas.log.open import AnySpec, parse_address, with_settings
 from spark_cas.log.secret_references import PREFIXES
 from spark_cas.log.spec import RETRY_TIMEOUT
@@ -192,7 +192,7 @@ def _check_setting(key: str) -> None:
         name = key.removeprefix(KAFKA)
         if difflib.get_close_matches(key, [SERVERS], cutoff=0.9):
             raise OptionError(f"there is no option {key!r}. Did you mean {SERVERS}?")
-        if name not in ALLOWED and name not in UNUSED_BY_NAME:
+        if not is_allowed(name) and name not in UNUSED_BY_NAME:
             librdkafka_settings({name: ""})  # raises OptionError with the alternative
         return
     if key.removeprefix(STORE) not in STORE_OPTIONS:

@@ -178,7 +178,7 @@ def _clients(folder: Path, url: str) -> dict[str, dict[str, str]]:
             text = text.replace(example, value)
         return re.sub("env:[A-Z_]+", PASSWORD, text)
 
-    texts = [replaced(each.text) for each in blocks(PAGE) if each.language == "properties"]
+    texts = [replaced(each.text) for each in blocks(PAGE) if each.language == "properties" and not each.why_not_run]
     pairs = [dict(line.removeprefix("kafka.").split(" = ", 1) for line in text.splitlines()) for text in texts]
     on_page = dict(zip(ON_PAGE, pairs, strict=True))
     scram = on_page["SCRAM-SHA-512"]

@@ -243,7 +243,7 @@ RUNS_CODE = [
     ("of.my.own.class", "run code"),
     ("plugin.library.paths", "library"),
     ("sasl.client.callback.handler.class", "no handler"),
-    ("sasl.kerberos.kinit.cmd", "libsasl2"),
+    ("sasl.kerberos.kinit.cmd", "never another command"),
     ("sasl.kerberos.service.name", "libsasl2"),
     ("sasl.login.callback.handler.class", "no handler"),
     ("security.providers", "library"),

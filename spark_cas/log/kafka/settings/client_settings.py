@@ -19,6 +19,7 @@ from functools import cache
 from typing import NamedTuple
 
 from spark_cas.log.kafka.settings import msk
+from spark_cas.log.kafka.settings.kerberos import KERBEROS_NAMES, NO_KERBEROS
 
 _MAX_INT = 2**31 - 1
 
@@ -101,7 +102,7 @@ SETTINGS: tuple[Setting, ...] = (
     # All clients.
     Setting("client.id", "client.id", text),
     Setting("client.rack", "client.rack", text),
-    # Java's other value is only for Kerberos, which is rejected.
+    # Java's other value is only for Kerberos with an alias of the brokers.
     Setting("client.dns.lookup", "client.dns.lookup", one_of("use_all_dns_ips")),
     Setting("connections.max.idle.ms", "connections.max.idle.ms", _unless_minus_one(whole(1, _MAX_INT))),
     Setting("enable.metrics.push", "enable.metrics.push", _FLAG),
@@ -168,11 +169,6 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-NO_KERBEROS = (
-    "Kerberos (GSSAPI) is not supported: it needs a confluent-kafka that is built from source, with a librdkafka "
-    "that has libsasl2, and the published wheels of confluent-kafka have none. Use kafka.sasl.mechanism "
-    "SCRAM-SHA-512 or OAUTHBEARER, or mutual TLS."
-)
 _NOT_BYTES = "Keys and values are bytes here. Encode and decode them in the DataFrame, and leave it out."
 _OFFSETS = "Spark keeps the offsets. Use the options startingOffsets and endingOffsets."
 
@@ -224,7 +220,12 @@ REFUSALS: tuple[Refusal, ...] = (
         ("allow.auto.create.topics",),
     ),
     # Runs code, loads libraries or reveals secrets.
-    Refusal(f"{NO_KERBEROS} Leave it out.", (), ("sasl.kerberos.",)),
+    Refusal(f"{NO_KERBEROS} Leave it out.", tuple(KERBEROS_NAMES)),
+    Refusal(
+        "With Kerberos, the client runs its own kinit once a minute, and never another command. Leave it out.",
+        (),
+        ("sasl.kerberos.",),
+    ),
     Refusal(
         "The client has PLAIN, SCRAM, OAUTHBEARER (OIDC) and AWS_MSK_IAM built in and runs no handler of Java. Leave "
         "it out. For the tokens of another identity service, use option tokenProvider.",

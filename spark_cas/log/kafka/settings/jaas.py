@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.settings import msk
-from spark_cas.log.kafka.settings.client_settings import NO_KERBEROS
+from spark_cas.log.kafka.settings import kerberos, msk
 
 _KAFKA = "org.apache.kafka.common.security."
 _SHADED = "kafkashaded."
@@ -40,7 +39,7 @@ class Login:
     """A login module and its options."""
 
     module: str
-    """The class without its package: one of the values of ``MODULES``."""
+    """The class without its package: one of the values of ``MODULES``, or that of Kerberos."""
     options: dict[str, str] = field(repr=False)
 
 
@@ -91,9 +90,11 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def _module(name: str) -> str:
+    if name == f"{kerberos.PACKAGE}{kerberos.LOGIN_MODULE}" and kerberos.client_has_kerberos():
+        return kerberos.LOGIN_MODULE
     module = MODULES.get(name.removeprefix(_SHADED).removeprefix(msk.SHADED))
     if module is None:
-        reason = f". {NO_KERBEROS}" if name.endswith(".Krb5LoginModule") else ""
+        reason = f". {kerberos.NO_KERBEROS}" if name.endswith(f".{kerberos.LOGIN_MODULE}") else ""
         raise _error(f"its login module is not supported. Use one of {', '.join(MODULES)}{reason.removesuffix('.')}")
     return module
 

@@ -8,8 +8,7 @@ from functools import cache
 from urllib.parse import urlsplit
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.settings import msk
-from spark_cas.log.kafka.settings.client_settings import NO_KERBEROS
+from spark_cas.log.kafka.settings import kerberos, msk
 from spark_cas.log.kafka.settings.jaas import Login, parse_jaas
 from spark_cas.log.kafka.settings.tls import CONVERT_TRUST_STORE
 from spark_cas.log.secret_references import FUNCTION, PREFIXES
@@ -30,8 +29,9 @@ MODULE_OF = {
     "SCRAM-SHA-512": "ScramLoginModule",
     "OAUTHBEARER": "OAuthBearerLoginModule",
     msk.MECHANISM: msk.LOGIN_MODULE,
+    kerberos.MECHANISM: kerberos.LOGIN_MODULE,
 }
-"""The login module for each mechanism."""
+"""The login module for each mechanism. Kerberos needs a client library that has it."""
 
 _OAUTH = {
     _CLIENT_ID: ("clientId", "sasl.oauthbearer.client.id"),
@@ -61,8 +61,8 @@ def sasl_settings(values: Mapping[str, str], servers: str = "", token_provider: 
     """Return the credentials under librdkafka's names.
 
     Args:
-        values: Settings under Java's names, none of them blank. Only those in ``SASL_NAMES`` are read. A password may
-            be a reference such as ``env:NAME``, and stays one.
+        values: Settings under Java's names, none of them blank. Only those in ``SASL_NAMES`` are read, and those of
+            Kerberos. A password may be a reference such as ``env:NAME``, and stays one.
         servers: The addresses of the brokers. Those of Amazon MSK contain its region.
         token_provider: The option ``tokenProvider``: the function that returns the tokens of OAUTHBEARER.
 
@@ -79,6 +79,9 @@ def sasl_settings(values: Mapping[str, str], servers: str = "", token_provider: 
     options = login.options if login else {}
     if token_provider is not None:
         result = _provided(values, options, mechanism, token_provider)
+    elif mechanism == kerberos.MECHANISM:
+        _check_surplus(values, mechanism)
+        result = kerberos.kerberos_settings(values, options)
     elif mechanism == "OAUTHBEARER":
         result = _oidc(values, options)
     elif mechanism == msk.MECHANISM:
@@ -90,17 +93,20 @@ def sasl_settings(values: Mapping[str, str], servers: str = "", token_provider: 
 
 
 def _mechanism(values: Mapping[str, str]) -> str:
-    mechanisms = ", ".join(MODULE_OF)
+    mechanism = values.get("sasl.mechanism", kerberos.MECHANISM).strip().upper()
+    if mechanism in MODULE_OF and (mechanism != kerberos.MECHANISM or kerberos.client_has_kerberos()):
+        for name in sorted(values.keys() & kerberos.KERBEROS_NAMES if mechanism != kerberos.MECHANISM else ()):
+            raise OptionError(f"option kafka.{name} is only for kafka.sasl.mechanism GSSAPI. Leave it out.")
+        return mechanism
+    has_kerberos = kerberos.client_has_kerberos()
+    mechanisms = ", ".join(each for each in MODULE_OF if has_kerberos or each != kerberos.MECHANISM)
     if "sasl.mechanism" not in values:
         raise OptionError(
-            f"option kafka.sasl.mechanism is missing, and Java's default is GSSAPI. {NO_KERBEROS} Set it to one of "
-            f"{mechanisms}."
+            f"option kafka.sasl.mechanism is missing, and Java's default is GSSAPI. {kerberos.NO_KERBEROS} Set it to "
+            f"one of {mechanisms}."
         )
-    mechanism = values["sasl.mechanism"].strip().upper()
-    if mechanism not in MODULE_OF:
-        reason = f" {NO_KERBEROS}" if mechanism == "GSSAPI" else ""
-        raise OptionError(f"option kafka.sasl.mechanism must be one of {mechanisms}, but is not.{reason}")
-    return mechanism
+    reason = f" {kerberos.NO_KERBEROS}" if mechanism == kerberos.MECHANISM else ""
+    raise OptionError(f"option kafka.sasl.mechanism must be one of {mechanisms}, but is not.{reason}")
 
 
 def _check_surplus(settings: Mapping[str, str], mechanism: str) -> None:

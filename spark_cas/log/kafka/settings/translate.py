@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings import kerberos
 from spark_cas.log.kafka.settings.client_settings import (
     BY_JAVA_NAME,
     EVERY,
@@ -30,6 +31,8 @@ _protocol = one_of("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
 ALLOWED = frozenset({*BY_JAVA_NAME, *SASL_NAMES, *TLS_NAMES, _PROTOCOL})
 """The accepted Java names that have an effect, in lower case."""
+
+_SASL_NAMES = SASL_NAMES | kerberos.KERBEROS_NAMES
 
 _CLIENTS_OF = {setting.rdkafka: setting.clients for setting in SETTINGS}
 
@@ -54,10 +57,15 @@ def librdkafka_settings(
             raise OptionError(f"option kafka.{name} is given twice, in different case. Leave one out.")
         values[name] = value
     values = {name: value for name, value in values.items() if holds_instead(name, value) is None}
-    for name in sorted(values.keys() - ALLOWED):
+    for name in sorted(each for each in values if not is_allowed(each)):
         raise OptionError(f"option kafka.{name} may not be set. {reason_against(name) or _nearest(name)}")
     result = {**_tuning(values), **_security(values, servers, token_provider)}
     return tuple(sorted(result.items()))
+
+
+def is_allowed(name: str) -> bool:
+    """Return whether a setting, by its Java name, has an effect. Those of Kerberos depend on the client library."""
+    return name in ALLOWED or (name in kerberos.KERBEROS_NAMES and kerberos.client_has_kerberos())
 
 
 def for_client(pairs: Iterable[tuple[str, str]], client: Client) -> tuple[tuple[str, str], ...]:
@@ -104,7 +112,7 @@ def _tuning(values: Mapping[str, str]) -> dict[str, str]:
 
 def _security(values: Mapping[str, str], servers: str, token_provider: str | None) -> dict[str, str]:
     """Return the security settings. Reject those that the protocol does not use, which Java would ignore."""
-    for name in sorted(values.keys() & (SASL_NAMES | TLS_NAMES)):
+    for name in sorted(values.keys() & (_SASL_NAMES | TLS_NAMES)):
         if name != "ssl.endpoint.identification.algorithm":  # it may be empty, and has an error of its own
             _checked(name, values[name], text)
     protocol = _checked(_PROTOCOL, values[_PROTOCOL], _protocol) if _PROTOCOL in values else "plaintext"
@@ -115,7 +123,7 @@ def _security(values: Mapping[str, str], servers: str, token_provider: str | Non
             "or leave it out."
         )
     for prefix, names, with_it, translate in (
-        ("sasl", SASL_NAMES, "SASL_SSL", partial(sasl_settings, servers=servers, token_provider=token_provider)),
+        ("sasl", _SASL_NAMES, "SASL_SSL", partial(sasl_settings, servers=servers, token_provider=token_provider)),
         ("ssl", TLS_NAMES, "SSL or SASL_SSL", tls_settings),
     ):
         surplus = sorted(values.keys() & names)
