@@ -20,7 +20,7 @@ from tools.sbom import bill_of, main
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / ".ci/requirements.lock"
 LOCKS = sorted((ROOT / ".ci").glob("*.lock"))
-OF_USERS = ("avro", "doctor", "lineage", "metrics", "msk", "pkcs12", "registry")
+OF_USERS = ("avro", "doctor", "jks", "lineage", "metrics", "msk", "pkcs12", "registry")
 EXTRAS = ("test", "demo", "bench", "docs", *OF_USERS)
 
 

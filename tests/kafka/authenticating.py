@@ -64,6 +64,11 @@ _STORES = (
     "cat locked.key client.pem > locked.pem",
     f"openssl pkcs12 -export -inkey client.key -in client.pem -name client -out client.jks -passout pass:{PASSWORD}",
     f"keytool -importcert -noprompt -alias ca -file ca.pem -keystore trust.jks -storepass {PASSWORD}",
+    *(
+        f"keytool -importkeystore -srckeystore {name}.jks -srcstorepass {PASSWORD} -destkeystore {name}-old.jks "
+        f"-deststoretype JKS -deststorepass {PASSWORD}"
+        for name in ("client", "trust")
+    ),
 )
 
 
@@ -89,7 +94,7 @@ class Authenticating:
         }
 
 
-CERTIFICATES = ("PEM", "PEM text", "Java stores")
+CERTIFICATES = ("PEM", "PEM text", "Java stores", "JKS")
 WAYS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "token endpoint", "token provider", MSK, *CERTIFICATES)
 """`MSK` needs the environment `AWS_USER`."""
 
@@ -191,6 +196,7 @@ def _clients(folder: Path, url: str) -> dict[str, dict[str, str]]:
     on_page["token endpoint"]["sasl.jaas.config"] = f"{module.removesuffix(';')} {addition};"
     return on_page | {
         "SCRAM-SHA-256": {name: value.replace("512", "256") for name, value in scram.items()},
+        "JKS": {name: value.replace(".jks", "-old.jks") for name, value in on_page["Java stores"].items()},
         "PEM text": {
             "security.protocol": "SSL",
             "ssl.truststore.type": "PEM",

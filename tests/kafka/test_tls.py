@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException, Producer
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.client.kafka_python import kafka_python_settings
+from spark_cas.log.kafka.settings import tls as tls_module
 from spark_cas.log.kafka.settings.secrets import resolve
 from spark_cas.log.kafka.settings.tls import (
     CONVERT_KEY_STORE,
@@ -28,6 +29,7 @@ from tests.pages import ROOT
 
 PASSWORD = "canary-1"
 OTHER = "canary-2"
+ACCENT = "canary-\N{LATIN SMALL LETTER E WITH ACUTE}"
 
 
 def run(command: str, folder: Path) -> None:
@@ -276,8 +278,49 @@ def test_temporary_file_of_a_key_is_private_and_removed(stores, tmp_path, monkey
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.fixture
+def old_stores(stores, tmp_path):
+    """A key store and a trust store of the format JKS, made by keytool."""
+    shutil.copy(stores / "client.p12", tmp_path / "given.p12")
+    into = f"-srckeystore given.p12 -srcstorepass {PASSWORD} -deststorepass {PASSWORD} -deststoretype JKS"
+    keytool(f"-importkeystore {into} -destkeystore client.jks", tmp_path)
+    trusted = f"-importcert -noprompt -alias ca -file {shlex.quote(str(stores / 'cert.pem'))} -storetype JKS"
+    keytool(f"{trusted} -keystore trust.jks -storepass {PASSWORD}", tmp_path)
+    keytool(f"{trusted} -keystore accent.jks -storepass {ACCENT}", tmp_path)
+    return tmp_path
+
+
 @pytest.mark.spark  # as above
-def test_the_commands_in_the_refusals_do_convert(stores, tmp_path):
+def test_old_java_stores_are_read(stores, old_stores):
+    key = start(tls(keystore_location=str(old_stores / "client.jks"), keystore_password=PASSWORD))
+    assert not key.keys() & {"ssl.keystore.location", "ssl.keystore.password"}
+    assert "ENCRYPTED PRIVATE KEY" in key["ssl.key.pem"]
+    certificate = (stores / "cert.pem").read_text().strip()
+    assert certificate in key["ssl.certificate.pem"]
+    for name, password in (("trust.jks", PASSWORD), ("accent.jks", ACCENT)):
+        given = tls(truststore_location=str(old_stores / name), truststore_password=password)
+        assert certificate in start(given)["ssl.ca.pem"]
+    assert certificate in start(tls(truststore_location=str(old_stores / "trust.jks")))["ssl.ca.pem"]
+
+
+@pytest.mark.spark  # as above
+def test_damaged_old_java_store_or_wrong_password_is_rejected(old_stores):
+    for name, kind in (("client.jks", "key"), ("trust.jks", "trust")):
+        file = old_stores / name
+        content = file.read_bytes()
+        assert "is not its password" in unusable(
+            tls(**{f"{kind}store_location": str(file), f"{kind}store_password": OTHER})
+        )
+        changed = bytes([*content[:200], content[200] ^ 1, *content[201:]])
+        for damaged in (content[:12], content[:150], content[:-1], changed, content[:8] + b"\xff" * 40):
+            file.write_bytes(damaged)
+            given = tls(**{f"{kind}store_location": str(file), f"{kind}store_password": PASSWORD})
+            assert "is damaged" in unusable(given)
+
+
+@pytest.mark.spark  # as above
+def test_the_commands_in_the_refusals_do_convert(stores, tmp_path, monkeypatch):
+    monkeypatch.setattr(tls_module, "find_spec", lambda _: None)
     shutil.copy(stores / "client.p12", tmp_path / "given.p12")
     store = f"-srckeystore given.p12 -srcstorepass {PASSWORD} -deststorepass {PASSWORD} -deststoretype"
     trusted = f"-importcert -noprompt -alias ca -file {shlex.quote(str(stores / 'cert.pem'))}"

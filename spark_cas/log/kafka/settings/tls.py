@@ -1,11 +1,12 @@
-"""Translate the ``ssl.*`` settings of Java's client to those of librdkafka: PEM and PKCS12.
+"""Translate the ``ssl.*`` settings of Java's client to those of librdkafka: PEM, PKCS12 and JKS.
 
-A client takes trusted certificates as PEM, and a key from PKCS12. Since Java 9, keytool writes PKCS12 files, and Java
-also reads them if their type is JKS. So the content of a file determines its format here. A file of the old format
-JKS is an error, because no maintained library reads it.
+A client takes trusted certificates as PEM, and a key from PEM or PKCS12. Since Java 9, keytool writes PKCS12 files,
+and Java also reads them if their type is JKS. So the content of a file determines its format here. The content of a
+file of the old format JKS is converted to PEM in memory.
 """
 
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ _TRUST_STORE = frozenset({_TRUST_TYPE, _TRUST_LOCATION, _TRUST_PASSWORD, _TRUST_
 TLS_NAMES = _KEY_STORE | _TRUST_STORE | {_ENDPOINT}
 """Java's names that `tls_settings` reads."""
 
-_FORMATS_OF_SUN = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
-"""How the files of the formats JKS and JCEKS begin."""
+_JKS = b"\xfe\xed\xfe\xed"
+_JCEKS = b"\xce\xce\xce\xce"
+"""How the files of these formats begin."""
 
 CONVERT_KEY_STORE = "keytool -importkeystore -srckeystore client.jks -destkeystore client.p12 -deststoretype PKCS12"
 CONVERT_KEY_STORE_P12 = "openssl pkcs12 -in keystore.p12 -out client.pem"
@@ -144,17 +146,19 @@ def _path(values: Mapping[str, str], name: str) -> str:
 
 
 def with_stores(values: dict[str, str]) -> dict[str, str]:
-    """Read the PKCS12 stores when a client is created.
+    """Read the PKCS12 and JKS stores when a client is created.
 
     Returns:
-        The settings under librdkafka's names, with the certificates of a trust store instead of its file. librdkafka
-            does not know the settings of a trust store.
+        The settings under librdkafka's names, with the certificates of a trust store instead of its file, and those
+            and the key of a JKS key store. librdkafka knows neither.
 
     Raises:
-        OptionError: A file cannot be read, is of the format JKS, or its password is wrong.
+        OptionError: A file cannot be read, or its password is wrong.
     """
-    if _LOCATION in values:
-        _content(values, _LOCATION, CONVERT_KEY_STORE, "PKCS12")
+    if _LOCATION in values and _content(values, _LOCATION, CONVERT_KEY_STORE, "PKCS12").startswith(_JKS):
+        pem, password = key_store_pem(values).decode(), values[_PASSWORD]
+        values = {name: value for name, value in values.items() if name not in (_LOCATION, _PASSWORD)}
+        values |= {"ssl.certificate.pem": pem, "ssl.key.pem": pem, "ssl.key.password": password}
     if _TRUST_LOCATION not in values:
         return values
     others = {name: value for name, value in values.items() if name not in (_TRUST_LOCATION, _TRUST_PASSWORD)}
@@ -162,7 +166,7 @@ def with_stores(values: dict[str, str]) -> dict[str, str]:
 
 
 def key_store_pem(values: Mapping[str, str]) -> bytes:
-    """Return the certificates of a PKCS12 key store, and its private key, as PEM.
+    """Return the certificates of a PKCS12 or JKS key store, and its private key, as PEM.
 
     The password of the store encrypts the key.
 
@@ -184,7 +188,7 @@ def key_store_pem(values: Mapping[str, str]) -> bytes:
 
 
 def _content(values: Mapping[str, str], setting: str, command: str, kind: str) -> bytes:
-    """Return the content of a store. The command converts a store of the old format to another kind."""
+    """Return the content of a store. The command converts a store of an old format to another kind."""
     try:
         content = Path(values[setting]).read_bytes()
     except (OSError, ValueError) as error:
@@ -192,10 +196,12 @@ def _content(values: Mapping[str, str], setting: str, command: str, kind: str) -
             f"option kafka.{setting} is not usable: the file cannot be read here ({type(error).__name__}). The "
             "driver and every worker must have it under the same path."
         ) from None
-    if content.startswith(_FORMATS_OF_SUN):
+    if content.startswith(_JCEKS) or (content.startswith(_JKS) and find_spec("jks") is None):
+        library = " Or install the library that does, on every worker too: pip install 'spark-cas[jks]'."
         raise OptionError(
-            f"option kafka.{setting} is not usable: the file is of Java's old format JKS, which the client does not "
-            f"read. Convert it: {command}. Then set kafka.{setting} to the new file, and its type to {kind}."
+            f"option kafka.{setting} is not usable: the file is of Java's old format JKS or JCEKS, which the client "
+            f"does not read. Convert it: {command}. Then set kafka.{setting} to the new file, and its type to {kind}."
+            f"{library if content.startswith(_JKS) else ''}"
         )
     return content
 
@@ -213,16 +219,18 @@ def _certificates(values: Mapping[str, str]) -> str:
 
 
 def _store(content: bytes, setting: str, password: str | None, command: str) -> _Store:
-    """Return the content of a PKCS12 file. The command converts the file to PEM."""
+    """Return the content of a PKCS12 or JKS file. The command converts the file to PEM."""
     try:
         from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - an extra
         from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415 - an extra
     except ImportError:
         raise OptionError(
-            f"option kafka.{setting} is PKCS12, and reading it here needs the library cryptography (for a trust "
-            f"store, on every worker too): pip install 'spark-cas[pkcs12]'. Without it, convert the file and set its "
-            f"type to PEM: {command}."
+            f"option kafka.{setting} is a store of Java, and reading it here needs the library cryptography (for a "
+            f"trust store, on every worker too): pip install 'spark-cas[pkcs12]'. Without it, convert the file and "
+            f"set its type to PEM: {command}."
         ) from None
+    if content.startswith(_JKS):
+        return _jks_store(content, setting, password)
     try:
         return pkcs12.load_pkcs12(content, None if password is None else password.encode())
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -230,6 +238,32 @@ def _store(content: bytes, setting: str, password: str | None, command: str) -> 
             f"option kafka.{setting} is not usable: the file is no PKCS12 store of a supported kind, or "
             f"kafka.{setting.replace('location', 'password')} is not its password. If the file is PEM, set "
             f"kafka.{setting.replace('location', 'type')} to PEM."
+        ) from None
+
+
+def _jks_store(content: bytes, setting: str, password: str | None) -> _Store:
+    """Return the content of a JKS file. As in Java, its digest is verified if there is a password."""
+    import jks  # noqa: PLC0415 - an extra
+    from cryptography import x509  # noqa: PLC0415 - an extra
+    from cryptography.hazmat.primitives.serialization import load_der_private_key, pkcs12  # noqa: PLC0415 - an extra
+
+    def certificate(der: bytes) -> pkcs12.PKCS12Certificate:
+        return pkcs12.PKCS12Certificate(x509.load_der_x509_certificate(der), None)
+
+    try:
+        store = jks.KeyStore.loads(content, password)
+        trusted = [certificate(each.cert) for each in store.certs.values()]
+        keys = [*store.private_keys.values()]
+        if not keys:
+            return pkcs12.PKCS12KeyAndCertificates(None, None, trusted)
+        [entry] = keys
+        own, *chain = (certificate(der) for _, der in entry.cert_chain)
+        key: Any = load_der_private_key(entry.pkey_pkcs8, None)
+        return pkcs12.PKCS12KeyAndCertificates(key, own, chain)
+    except Exception:  # noqa: BLE001 - the library has no common class for the errors of a damaged file
+        raise OptionError(
+            f"option kafka.{setting} is not usable: the JKS file is damaged, has several private keys, or "
+            f"kafka.{setting.replace('location', 'password')} is not its password and that of its key."
         ) from None
 
 
