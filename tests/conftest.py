@@ -130,6 +130,21 @@ def connect_port():
         yield port
 
 
+def _keep_java_names(patch):
+    """Look up each Java class and package once.
+
+    For each use of a name, py4j searches all jars of Spark, which takes a sixth of the CPU time of the JVM.
+    """
+    from py4j.java_gateway import JavaPackage, JVMView  # type: ignore[import-untyped]
+
+    for owner in (JVMView, JavaPackage):
+
+        def look_up(self, name, find=owner.__getattr__):
+            return self.__dict__.setdefault(name, find(self, name))
+
+        patch.setattr(owner, "__getattr__", look_up)
+
+
 @pytest.fixture(scope="session")
 def spark(connect_port, tmp_path_factory):
     """One Spark application for all tests, with a Spark Connect server in its JVM.
@@ -158,6 +173,7 @@ def spark(connect_port, tmp_path_factory):
             "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
             "spark.connect.grpc.binding.port": str(connect_port),
         }
+        _keep_java_names(env)
         builder = SparkSession.builder.master("local[2,4]").appName("spark_cas tests")
         with pytest.MonkeyPatch.context() as of_jvm:
             _set_aws_user(of_jvm, scratch)
