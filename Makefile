@@ -287,7 +287,7 @@ demo-kafka: $(STAMP) needs-java kafka-jars ## run the same on a Kafka broker, wi
 kafka: $(STAMP) needs-java kafka-jars ## run one Kafka broker in the foreground, for experiments, until Ctrl-C
 	@$(BIN)/python -m tools.kafka_broker --conf conf/kafka
 
-kafka-jars: $(STAMP) needs-java ## download the jars of a Kafka broker, once into a cache
+kafka-jars: $(STAMP) needs-java ## download the jars of a Kafka broker and archive its classes, once into a cache
 	@$(BIN)/python -m tools.kafka_broker --jars-only
 
 bench: $(STAMP) needs-java ## compare speed and memory with Spark's own Parquet and Kafka; writes build/bench.json

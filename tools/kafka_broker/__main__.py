@@ -1,15 +1,18 @@
 """Run one broker in the foreground, for experiments."""
 
 import argparse
+import os
 import signal
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 from tools.kafka_broker.cluster import KafkaBroker
 from tools.kafka_broker.connector import avro_jars
-from tools.kafka_broker.jars import KAFKA_VERSION, kafka_jars, tools_jars
+from tools.kafka_broker.jars import KAFKA_VERSION, kafka_archive, kafka_jars, tools_jars
 from tools.kafka_broker.waiting import end_of
 
+_CONF = Path(__file__).parents[2] / "conf" / "kafka"
 _PORT = 9092
 """The port in the documentation."""
 _WELCOME = """\
@@ -28,18 +31,35 @@ Spark and other clients connect with kafka.bootstrap.servers={bootstrap}
 
 
 def main() -> int:
-    """Run a broker until Ctrl-C, SIGTERM or its own exit. With ``--jars-only``, only download its jars."""
+    """Run a broker until Ctrl-C, SIGTERM or its own exit. With ``--jars-only``, only prepare its jars."""
     parser = argparse.ArgumentParser(description=__doc__)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--conf", type=Path, help="the folder with server.properties and log4j2.properties")
-    mode.add_argument("--jars-only", action="store_true", help="download the jars of a broker, and start none")
+    mode.add_argument("--jars-only", action="store_true", help="download the jars of a broker, and archive classes")
     arguments = parser.parse_args()
     if arguments.jars_only:
         kafka_jars()
         avro_jars()  # for tests
         tools_jars()
+        _archive_classes()
         return 0
     return _serve(arguments.conf)
+
+
+def _archive_classes() -> None:
+    """Archive the classes that a broker loads until it listens. It writes them when it stops."""
+    archive = kafka_archive()
+    if archive.exists():
+        return
+    staging = archive.with_suffix(f".{os.getpid()}")
+    options = {"JAVA_TOOL_OPTIONS": f"-XX:ArchiveClassesAtExit={staging} -Xlog:disable"}
+    with patch.dict(os.environ, options), KafkaBroker(_CONF) as broker:
+        node = broker.node(1)
+        os.kill(node.pid, signal.SIGTERM)
+        if node.wait() == 128 + signal.SIGTERM and staging.exists():
+            staging.rename(archive)
+        else:
+            print(f"Java makes no archive of Kafka's classes:\n{end_of(node.output)}", file=sys.stderr)
 
 
 def _serve(conf: Path) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.kafka_broker.jars import java, kafka_jars
+from tools.kafka_broker.jars import java, kafka_archive, kafka_jars
 from tools.kafka_broker.listeners import (
     BROKER,
     CONTROLLER,
@@ -222,6 +222,9 @@ class KafkaNode:
             (self._folder / "pid").unlink()
 
     def _java(self, *options: str) -> list[str]:
+        archive = kafka_archive()
+        if archive.exists():
+            options += (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable")  # no warning if the JVM ignores it
         return [
             *(java(), *_JVM_OPTIONS, *options),
             f"-Djava.io.tmpdir={self._folder / 'tmp'}",  # JVM native libraries are unpacked here
