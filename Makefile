@@ -6,7 +6,7 @@ PYSPARK := 4.2.*
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The longest lanes are first.
-LANES := test-programs test-kafka test-spark test-input test-spark-kafka test-spark-streams test-kafka-faults test-rest test-kafka-stalls test-faults test-chaos test-contract
+LANES := test-programs test-kafka test-spark test-rest test-spark-kafka test-input test-spark-streams test-kafka-faults test-kafka-stalls test-chaos test-faults test-contract
 STALLS := $(addprefix tests/kafka/faults/,test_cluster.py test_deadline.py test_sleeping.py)
 STREAMS := $(wildcard tests/spark/test_*stream*.py)
 ON_TOPICS := $(filter-out $(STREAMS),$(wildcard tests/spark/test_kafka_*.py))
