@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from jobs.demo_steps import write_flights
 from spark_cas import open_log
 from tests.long import full
+from tests.spark.short_runs import ARGUMENTS
 
 OF_YEAR = r"2013-12-28T\d\d:00:00Z │ EWR +│ DEN", "4,039"
 OF_MONTH = r"2013-01-31T22:00:00Z │ EWR +│ PDX", "3,144"
@@ -32,6 +34,7 @@ def run(folder, *arguments):
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT),
         "SPARK_CONF_DIR": str(ROOT / "conf"),
+        "PYSPARK_SUBMIT_ARGS": shlex.join([*ARGUMENTS, "pyspark-shell"]),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "COLUMNS": "120",
     }
