@@ -89,6 +89,8 @@ def client_of(notebook: nbformat.NotebookNode, folder: Path, kernel: str) -> Not
 
 
 classic_and_connect = pytest.mark.parametrize("ran", ["classic", *full("connect")], indirect=True)
+connect_and_classic = pytest.mark.parametrize("ran", ["connect", *full("classic")], indirect=True)
+"""Spark Connect uses the session of the other tests, which takes less time than a new one."""
 
 
 @pytest.fixture
@@ -249,7 +251,7 @@ def test_killed_bulk_load_resumes_without_doubled_rows(ran):
     assert set(series["rows stored twice"]) == {0}
 
 
-@classic_and_connect
+@connect_and_classic
 def test_bootstrap_rejects_stale_rows_and_loses_no_change(ran):
     values = "[final, attempts[['appended', 'rejected']].values.tolist(), drawn(figure)]"
     code, (final, attempts, [offsets, counts]) = ran("notebooks/bootstrap.ipynb", values)
@@ -261,7 +263,7 @@ def test_bootstrap_rejects_stale_rows_and_loses_no_change(ran):
     assert counts == {"appended rows": [28, 7, 5], "rejected rows": [12, 5, 0]}
 
 
-@classic_and_connect
+@connect_and_classic
 def test_stream_falls_behind_restarts_and_catches_up(ran):
     values = "[copied.count(), copied.select('key').distinct().count(), seen, stopped, resumed, drawn(figure)]"
     code, (rows, keys, seen, stopped, resumed, [counts, lag]) = ran("notebooks/streaming.ipynb", values)
@@ -277,7 +279,7 @@ def test_stream_falls_behind_restarts_and_catches_up(ran):
     assert behind[-1] == 0
 
 
-@classic_and_connect
+@connect_and_classic
 def test_reader_sees_all_rows_of_an_atomic_load_or_none(ran):
     code, [parts, atomic] = ran("notebooks/atomic-loads.ipynb", "drawn(figure)")
     assert has_picture(code[-1])
