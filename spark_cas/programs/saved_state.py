@@ -6,7 +6,7 @@ interrupted run are therefore not part of any state. In a catalog, the offsets a
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -198,19 +198,13 @@ class _Folder:
     def load(self) -> SavedState:
         """Return the saved state. Raises UsageError if there is none, or if it is incomplete or in another format."""
         lines = self._lines()
-        if not lines:
+        if not lines or len(lines) > 1:
             raise UsageError(
-                f"{self._path} has no saved state: it has no offsets, which are written last. Name a folder of a "
-                f"complete run of bootstrap_state."
-            )
-        if len(lines) > 1:
-            raise UsageError(
-                f"{self._path} has no saved state: its folder {_OFFSETS} has several lines, and that of a state has "
-                f"one. Name a folder of a complete run of bootstrap_state."
+                f"{self._path} has no saved state: its folder {_OFFSETS} is missing, or does not have exactly one "
+                f"line. Name a folder of a complete run of bootstrap_state."
             )
         (line,) = lines
-        at, name, count = _read_offsets(line, self._kind)
-        return _complete(SavedState(at, self._rows(name)), f"{self._path}/{name}", count)
+        return _saved_state(line, self._kind, self._rows)
 
     def _rows(self, name: str) -> "DataFrame":
         path = f"{self._path}/{name}"
@@ -268,29 +262,18 @@ class _Table:
                 f"the table {self._name} has no property {_PROPERTY}, which is set last. Name the table of a "
                 f"complete run of bootstrap_state."
             )
-        at, _, count = _read_offsets(offsets, "table")
-        return _complete(SavedState(at, self._spark.table(self._name)), self._name, count)
+        return _saved_state(offsets, "table", lambda _: self._spark.table(self._name))
 
 
-def _complete(saved: SavedState, place: str, count: int | None) -> SavedState:
-    """Return the state. Raises UsageError if it does not have the saved number of rows."""
-    result = count if count is None else saved.state.count()
-    if result != count:
-        raise UsageError(
-            f"{place} has {result} rows, and the state was saved with {count}: a file was removed or added. Nothing "
-            f"was saved. Restore it, or bootstrap without --since."
-        )
-    return saved
+def _saved_state(text: str, kind: str, rows_of: "Callable[[str], DataFrame]") -> SavedState:
+    """Return the state with these offsets, whose rows ``rows_of`` returns by their name.
 
-
-def _read_offsets(text: str, kind: str) -> tuple[PinnedBounds, str, int | None]:
-    """Parse the offsets of a state, and the name and number of its rows. Older states have no number.
-
-    Raises UsageError if the format is not ``kind``.
+    Raises UsageError if its format is not ``kind``, or if it does not have the saved number of rows. Older states
+    have no number.
     """
     try:
         at, saved = PinnedBounds.from_json(text), json.loads(text)
-        rows, saved_kind, count = saved["state"], saved["format"], saved.get("rows")
+        name, saved_kind, count = saved["state"], saved["format"], saved.get("rows")
     except (KeyError, TypeError, ValueError):
         raise UsageError("the offsets of the saved state cannot be read. Bootstrap again without --since.") from None
     if saved_kind != kind:
@@ -298,7 +281,13 @@ def _read_offsets(text: str, kind: str) -> tuple[PinnedBounds, str, int | None]:
             f"the saved state of log {at.topic} is in format {saved_kind}, and the requested format is {kind}. Add "
             f"--format {saved_kind}, or bootstrap without --since."
         )
-    return at, rows, count
+    state = rows_of(name)
+    if count is not None and (actual := state.count()) != count:
+        raise UsageError(
+            f"{name} has {actual} rows, and the state was saved with {count}: a file was removed or added. Nothing "
+            f"was saved. Restore it, or bootstrap without --since."
+        )
+    return SavedState(at, state)
 
 
 def _as_text(state: "DataFrame") -> "DataFrame":
