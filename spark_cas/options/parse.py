@@ -15,7 +15,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConditionalLogError, Fields, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import OFF, REQUIRED
-from spark_cas.core.partitioner import Partitioner, known_partitioner
+from spark_cas.core.partitioner import Partitioner
 from spark_cas.log.open import AnySpec
 from spark_cas.options.option_values import OptionValues, is_for
 from spark_cas.options.read_range import (
@@ -222,7 +222,7 @@ def _write_request(values: OptionValues, *, stream: bool) -> WriteRequest:
         whole=values.need("atomic", str) == ATOMIC_LOAD,
         partitions=values.get("partitions", int),
         new_partitions=values.get("partitions", int, explicit=False),
-        partitioner=_partitioner(values),
+        partitioner=cast("Partitioner | None", values.get("partitioner", str, explicit=False)),
         limits=ChunkLimits(
             values.need("maxRecordsPerChunk", int),
             values.need("maxBytesPerChunk", int),
@@ -241,11 +241,6 @@ def _write_request(values: OptionValues, *, stream: bool) -> WriteRequest:
         names=tuple(BY_KEY[key].name if key in BY_KEY else key for key in values.explicit),
         lineage=values.need("lineage", bool),
     )
-
-
-def _partitioner(values: OptionValues) -> Partitioner | None:
-    name = values.get("partitioner", str, explicit=False)
-    return None if name is None else known_partitioner(name)
 
 
 def _range(values: OptionValues, first: int, ending: ReadLimit) -> ReadRange:

@@ -29,7 +29,6 @@ _NAMES = (
     "locale",
     *TIME_OPTIONS,
 )
-_OTHER_NAMES = {"delimiter": "sep", "charset": "encoding"}
 _CONTROL_CHARACTERS = {r"\t": "\t", r"\b": "\b", r"\f": "\f", r"\0": "\0", "\\\\": "\\"}
 _LF, _CR, _SPACE = 10, 13, 32
 Positions = npt.NDArray[np.intp]
@@ -66,7 +65,7 @@ class CsvDialect:
 
 def parse_csv_options(options: Mapping[str, str]) -> tuple[CsvDialect, ValueFormats]:
     """Return the dialect and the value formats of Spark's read options for CSV. Raises UsageError for any other."""
-    read = ReadOptions(options, _NAMES, _OTHER_NAMES)
+    read = ReadOptions(options, _NAMES)
     read.require_fail_fast()
     encoding = encoding_name(read.text("encoding", UTF_8))
     multi_line = read.flag("multiLine", default=True)

@@ -38,7 +38,11 @@ _OFFSETS = "XxZO"
 _ZONE_NAMES = "zvV"
 _NANOSECONDS = "S" * 7
 _DAY = "INTERVAL '24' HOUR"
-TIME_OPTIONS = ("timeZone", "dateFormat", "timestampFormat", "timestampNTZFormat")
+_PATTERN_OPTIONS = {"date": "dateFormat", "timestamp": "timestampFormat", "timestamp_ntz": "timestampNTZFormat"}
+"""The read option with the Java pattern of each type."""
+TIME_OPTIONS = ("timeZone", *_PATTERN_OPTIONS.values())
+_ALIASES = {"delimiter": "sep", "charset": "encoding"}
+"""Other names of Spark for read options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +52,25 @@ class ValueFormats:
     locale: str | None = None
     time_zone: str = "UTC"
     """Time zone of timestamps without one."""
-    date: str | None = None
-    timestamp: str | None = None
-    timestamp_ntz: str | None = None
+    patterns: tuple[tuple[str, str], ...] = ()
+    """Each type with a Java pattern, and the pattern."""
 
     def pattern(self, kind: str) -> dict[str, str]:
         """Return the read option with the Java pattern of a type; empty if there is none."""
-        option, pattern = {
-            "date": ("dateFormat", self.date),
-            "timestamp": ("timestampFormat", self.timestamp),
-            "timestamp_ntz": ("timestampNTZFormat", self.timestamp_ntz),
-        }.get(kind, ("", None))
-        return {option: pattern} if pattern else {}
+        return {_PATTERN_OPTIONS[each]: pattern for each, pattern in self.patterns if each == kind}
 
 
 class ReadOptions:
     """Read options of a load, limited to those that the format supports."""
 
-    def __init__(
-        self, options: Mapping[str, str], names: Sequence[str], other_names: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, options: Mapping[str, str], names: Sequence[str]) -> None:
         known = {name.lower(): name for name in names}
-        known |= {other.lower(): name for other, name in (other_names or {}).items()}
+        known |= {alias: name for alias, name in _ALIASES.items() if name in names}
         self._values: dict[str, str] = {}
         for option, value in options.items():
             name = known.get(option.lower())
             if name is None:
-                supported = ", ".join(sorted([*names, *(other_names or {})]))
+                supported = ", ".join(sorted(names))
                 raise UsageError(f"read option {option}: not known for this format; expected one of {supported}.")
             if self._values.setdefault(name, value) != value:
                 raise UsageError(f"read option {option}: occurs twice, with different values.")
@@ -104,16 +100,10 @@ class ReadOptions:
 
     def value_formats(self) -> ValueFormats:
         """Return the formats of typed values. Raises UsageError for a pattern that is not exact."""
-        for option in TIME_OPTIONS[1:]:
-            if pattern := self.optional(option):
-                require_exact_pattern(option, pattern)
-        return ValueFormats(
-            locale=self.optional("locale"),
-            time_zone=self.text("timeZone", "UTC"),
-            date=self.optional("dateFormat"),
-            timestamp=self.optional("timestampFormat"),
-            timestamp_ntz=self.optional("timestampNTZFormat"),
-        )
+        patterns = {kind: pattern for kind, option in _PATTERN_OPTIONS.items() if (pattern := self.optional(option))}
+        for kind, pattern in patterns.items():
+            require_exact_pattern(_PATTERN_OPTIONS[kind], pattern)
+        return ValueFormats(self.optional("locale"), self.text("timeZone", "UTC"), tuple(patterns.items()))
 
 
 _SHORT_YEAR = re.compile("(?<!y)yy(?!y)|(?<!u)uu(?!u)")

@@ -254,7 +254,7 @@ def json_rows(
         UsageError: for an option, a path or a type that is not supported
         UnreadableInputError: for a field of the schema that no document has; from tasks for any bad content
     """
-    read = ReadOptions(read_options, _NAMES, {"charset": "encoding"})
+    read = ReadOptions(read_options, _NAMES)
     read.require_fail_fast()
     formats = read.value_formats()
     encoding = encoding_name(read.text("encoding", UTF_8))

@@ -148,7 +148,7 @@ def text_rows(spark: "SparkSession", files: Sequence[InputFile], read_options: M
         UsageError: for an unsupported option
         UnreadableInputError: from tasks, for invalid content
     """
-    read = ReadOptions(read_options, ("encoding",), {"charset": "encoding"})
+    read = ReadOptions(read_options, ("encoding",))
     encoding = encoding_name(read.text("encoding", UTF_8))
     schema = T.StructType([T.StructField(VALUE, T.StringType(), nullable=False)])
 
