@@ -4,11 +4,12 @@ import re
 
 import pytest
 
+from jobs import bootstrap_state, stream_copy, verify_log
 from key_value_store import cli as store
 from spark_cas.cli.commands import command_line
 from spark_cas.core.errors import ErrorKind
 from spark_cas.core.finding import Problem
-from spark_cas.programs import bootstrap_state, bulk_load, stream_copy, verify_log
+from spark_cas.programs import bulk_load
 from tests.pages import PAGES, ROOT, commands
 
 DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))

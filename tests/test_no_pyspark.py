@@ -39,7 +39,8 @@ for call in calls[:{calls}]:
 OLD = """
 import spark_cas
 from spark_cas.core.errors import SparkSetupError
-from spark_cas.programs import bootstrap_state, bulk_load, stream_copy, verify_log
+from jobs import bootstrap_state, stream_copy, verify_log
+from spark_cas.programs import bulk_load
 from spark_cas.programs.program import submitted_session
 
 calls = [lambda name=name: getattr(spark_cas, name) for name in ("route", "bootstrap", "ConditionalLogSource")]

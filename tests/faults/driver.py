@@ -20,8 +20,9 @@ import pyarrow as pa
 from pyspark import SparkContext, SparkStageInfo, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs import bootstrap_state
 from spark_cas import error_from_text, route
-from spark_cas.programs import bootstrap_state, bulk_load
+from spark_cas.programs import bulk_load
 from spark_cas.spark.versions import start_for_existing_records
 from tests.spark.tasks import stages_of
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from jobs.bootstrap_state import main
 from spark_cas import append_once, bootstrap, open_log, raise_for_outcome
 from spark_cas.core.errors import ChunkDamagedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import ObjectLog
 from spark_cas.programs import saved_state
-from spark_cas.programs.bootstrap_state import main
 from spark_cas.programs.saved_state import place_of
 from spark_cas.spark.reading.bootstrap import STATE
 from tests.kafka import clients

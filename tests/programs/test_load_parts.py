@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from jobs.verify_log import parse_arguments as verify_arguments
 from spark_cas.core import errors
 from spark_cas.core.input_list import InputList
 from spark_cas.core.plan import EarlierRows, PartitionResult, Plan, Progress
@@ -33,7 +34,6 @@ from spark_cas.programs.load_progress import (
     live_progress,
 )
 from spark_cas.programs.load_report import JobRows, LoadReport, failed_report
-from spark_cas.programs.verify_log import parse_arguments as verify_arguments
 from tests.support.memory_log import MemoryLog
 from tests.support.writing import JobWriter, plan_of
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as sf
 
+from jobs.verify_log import main
 from spark_cas import bootstrap, open_log, route, verify_log
 from spark_cas.core.errors import OptionError, SchemaError, TruncatedError
-from spark_cas.programs.verify_log import main
 from spark_cas.spark.reading.verify_log import Difference
 from spark_cas.spark.schema import RECORDS_AND_HEADERS
 from tests.kafka import clients

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
+from jobs.bootstrap_state import main
 from spark_cas import append_once, bootstrap, open_log, raise_for_outcome
 from spark_cas.core.records import RECORDS
-from spark_cas.programs.bootstrap_state import main
 from spark_cas.programs.saved_state import place_of
 from tests.kafka import clients
 from tests.support.writing import records_in

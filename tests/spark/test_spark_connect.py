@@ -7,9 +7,9 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as sf
 
+from jobs.stream_copy import main as stream_copy
 from spark_cas import append_if_unchanged, bootstrap, error_from_text, open_log, route, verify_log
 from spark_cas.core.errors import ConflictError, LogNotFoundError, OptionError
-from spark_cas.programs.stream_copy import main as stream_copy
 from tests.kafka.clients import create_topic
 from tests.long import full
 from tests.spark.addresses import EMBEDDED, EMBEDDED_AND_KAFKA, ON_KAFKA, new_log

@@ -5,9 +5,9 @@ import json
 import pyarrow as pa
 import pytest
 
+from jobs.stream_copy import main, parse_arguments, reading_options
 from spark_cas import error_from_text, open_log
 from spark_cas.options.parse import parse_read_stream
-from spark_cas.programs.stream_copy import main, parse_arguments, reading_options
 from spark_cas.spark.versions import HAS_READ_LIMITS
 from tests.kafka.clients import create_topic
 from tests.kafka.raw_records import RawRecord, append_raw

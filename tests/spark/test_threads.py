@@ -8,8 +8,8 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import InheritableThread
 from pyspark.sql import functions as sf
 
+from jobs import stream_copy
 from spark_cas import append_if_unchanged, bootstrap, open_log, route, verify_log
-from spark_cas.programs import stream_copy
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
