@@ -9,37 +9,22 @@ from typing import TYPE_CHECKING
 from spark_cas.core import __version__ as __version__
 
 if TYPE_CHECKING:
-    from spark_cas.core.errors import ConditionalLogError, error_from_text
-    from spark_cas.core.outcome import raise_for_outcome
-    from spark_cas.core.records import RECORDS
-    from spark_cas.log.load.append_once import append_once
-    from spark_cas.log.open import open_log
-    from spark_cas.spark.reading.bootstrap import Bootstrap, bootstrap
-    from spark_cas.spark.reading.verify_log import Difference, Verification, verify_log
-    from spark_cas.spark.source import ConditionalLogSource
-    from spark_cas.spark.writing.append_if_unchanged import IfUnchanged, append_if_unchanged
-    from spark_cas.spark.writing.preflight import LogSettingsWarning
-    from spark_cas.spark.writing.route import route
-
-
-__all__ = [
-    "RECORDS",
-    "Bootstrap",
-    "ConditionalLogError",
-    "ConditionalLogSource",
-    "Difference",
-    "IfUnchanged",
-    "LogSettingsWarning",
-    "Verification",
-    "append_if_unchanged",
-    "append_once",
-    "bootstrap",
-    "error_from_text",
-    "open_log",
-    "raise_for_outcome",
-    "route",
-    "verify_log",
-]
+    from spark_cas.core.errors import ConditionalLogError as ConditionalLogError
+    from spark_cas.core.errors import error_from_text as error_from_text
+    from spark_cas.core.outcome import raise_for_outcome as raise_for_outcome
+    from spark_cas.core.records import RECORDS as RECORDS
+    from spark_cas.log.load.append_once import append_once as append_once
+    from spark_cas.log.open import open_log as open_log
+    from spark_cas.spark.reading.bootstrap import Bootstrap as Bootstrap
+    from spark_cas.spark.reading.bootstrap import bootstrap as bootstrap
+    from spark_cas.spark.reading.verify_log import Difference as Difference
+    from spark_cas.spark.reading.verify_log import Verification as Verification
+    from spark_cas.spark.reading.verify_log import verify_log as verify_log
+    from spark_cas.spark.source import ConditionalLogSource as ConditionalLogSource
+    from spark_cas.spark.writing.append_if_unchanged import IfUnchanged as IfUnchanged
+    from spark_cas.spark.writing.append_if_unchanged import append_if_unchanged as append_if_unchanged
+    from spark_cas.spark.writing.preflight import LogSettingsWarning as LogSettingsWarning
+    from spark_cas.spark.writing.route import route as route
 
 _HOMES = {
     "RECORDS": "spark_cas.core.records",
@@ -59,6 +44,7 @@ _HOMES = {
     "route": "spark_cas.spark.writing.route",
     "verify_log": "spark_cas.spark.reading.verify_log",
 }
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> object:
