@@ -49,7 +49,7 @@ def run_page(page: str, own: Mapping[str, str], session: Any = None, *more: str)
         if name == "spark-submit":
             job = Path(arguments.pop(0))
             assert (ROOT / job).is_file()
-            submitted = import_module(f"spark_cas.programs.{job.stem}").main
+            submitted = import_module(f"jobs.{job.stem}").main
             main = partial(submitted, prog=job.name, start_session=lambda _: session)
         elif name != "spark-cas":
             continue
