@@ -18,7 +18,7 @@ from spark_cas.core.outcome import Appended, Conflict, Fenced, LayoutChanged
 from spark_cas.log.kafka import KafkaLog, kafka_log
 from spark_cas.log.kafka.accelerators import connections
 from spark_cas.log.kafka.accelerators.array_producer import ArrayProducer
-from spark_cas.log.kafka.append import chunk_transaction, fence
+from spark_cas.log.kafka.append import fence, transaction
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.writer import PartitionWriter
@@ -138,7 +138,7 @@ def test_log_keeps_few_writers_and_appends_without_one(broker, topic, monkeypatc
             append_once(log, 0, table_of([f"{number}"]), job=f"once-{number}", expected_offset=None)
         gc.collect()
         kept = [each for each in gc.get_objects() if isinstance(each, PartitionWriter | Fence)]
-        assert len([each for each in kept if each._at.topic == topic]) == 2 + 2
+        assert len([each for each in kept if each._spec.topic == topic]) == 2 + 2
         jobs = [JobWriter(log, pin_plan(log, f"job-{number}", ExpectedOffsets(expected))) for number in range(4)]
         first = jobs[0].claim
         jobs[0].must_append("a")
@@ -288,7 +288,7 @@ def test_claim_requests_its_topic_unless_cached_and_append_always(broker, topic,
         asked.append("the broker of the records")
         return own(instance)
 
-    for each in (layouts, chunk_transaction):
+    for each in (layouts, transaction):
         monkeypatch.setattr(each, "require_planned", asking)
     monkeypatch.setattr(TransactionalProducer, "describe", asking_one)
     set_timing(fresh_age=60.0)
@@ -333,7 +333,7 @@ def test_topic_id_is_requested_from_the_broker_of_the_records(broker, topic, mon
 
     def once(instance):
         if told in (KafkaError._TIMED_OUT, 0):
-            monkeypatch.setattr(chunk_transaction, "require_planned", lambda *_: SimpleNamespace(partitions=[0, 1]))
+            monkeypatch.setattr(transaction, "require_planned", lambda *_: SimpleNamespace(partitions=[0, 1]))
         monkeypatch.setattr(TransactionalProducer, "describe", own)
         if isinstance(told, int) and told < 0:
             monkeypatch.setattr(instance._connections, "stranded", told == KafkaError._ALL_BROKERS_DOWN)

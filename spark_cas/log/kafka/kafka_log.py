@@ -29,8 +29,7 @@ from spark_cas.log.backend import Backend, Preflight
 from spark_cas.log.deadline import Wait, within
 from spark_cas.log.kafka.accelerators import connections, librdkafka
 from spark_cas.log.kafka.append.at_least_once import BlindAppends
-from spark_cas.log.kafka.append.atomic_append import WholeAppends
-from spark_cas.log.kafka.append.checks import Checks
+from spark_cas.log.kafka.append.atomic_append import GroupWriter
 from spark_cas.log.kafka.append.fence import Fence, ProducerPool
 from spark_cas.log.kafka.append.writer import PartitionWriter
 from spark_cas.log.kafka.broker_preflight import keys_elsewhere, limits_of_new_topic, preflight, with_record_limit
@@ -79,7 +78,7 @@ class KafkaLog(KafkaRegistry, Backend):
         self._admin, self._readers = self._clients.admin, self._clients.readers
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
         """The last used writers of this process, one for each partition and job. The newest is last."""
-        self._whole: dict[str, WholeAppends] = {}
+        self._whole: dict[str, GroupWriter] = {}
         """The commit groups that this process appends to, by name."""
         self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
         self._producers = ProducerPool(self._clients)
@@ -226,12 +225,16 @@ class KafkaLog(KafkaRegistry, Backend):
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         with self._turn, within(self.patience_seconds, extensible=True):
             try:
-                return self._claim(partition, plan)
+                writer = self._own(plan) if plan.group else self._new_writer(plan, partition)
+                result = writer.claim(partition, plan)
             except LogNotFoundError:
                 raise LogNotSharedError(
                     f"topic {self.topic}, which the plan was made for, is not there. Nothing was appended. Check "
                     f"that all workers reach the same brokers as the driver."
                 ) from None
+            if isinstance(result, Claim) and isinstance(writer, PartitionWriter):
+                self._keep(writer, partition, plan)
+            return result
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         with self._turn:
@@ -240,7 +243,7 @@ class KafkaLog(KafkaRegistry, Backend):
             writer = self._writers.get((claim.partition, claim.plan.job))
             if writer is None:
                 writer = self._new_writer(claim.plan, claim.partition)
-                writer.know(claim.progress)
+                writer.known[claim.partition] = claim.progress
             self._keep(writer, claim.partition, claim.plan)
             return writer.append(claim, chunk)
 
@@ -379,38 +382,29 @@ class KafkaLog(KafkaRegistry, Backend):
         self._readers.identify(self.topic, layout.log_id)
         return layout
 
-    def _claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        if plan.group:
-            return self._layouts.changed(plan) or self._own(plan).claim(partition, plan)
-        writer = self._new_writer(plan, partition)
-        result = writer.claim()
-        if isinstance(result, Claim):
-            self._keep(writer, partition, plan)
-        return result
-
     def _keep(self, writer: PartitionWriter, partition: int, plan: Plan) -> None:
         self._writers.pop((partition, plan.job), None)
         self._writers[partition, plan.job] = writer
         if len(self._writers) > _MOST_WRITERS:
             del self._writers[next(iter(self._writers))]
 
-    def _own(self, plan: Plan) -> WholeAppends:
+    def _own(self, plan: Plan) -> GroupWriter:
         """Return the commit group of a plan, which this process appends to."""
         if plan.group not in self._whole:
             self._whole[plan.group] = self._whole_of(plan)
         return self._whole[plan.group]
 
-    def _whole_of(self, plan: Plan) -> WholeAppends:
+    def _whole_of(self, plan: Plan) -> GroupWriter:
         def is_aborted(group: str) -> bool:
             return KafkaRegistry.entry(self, "outcome", group) is not None
 
-        return WholeAppends(self._clients, self._layouts, plan, is_aborted=is_aborted)
+        return GroupWriter(self._clients, self._layouts, plan, is_aborted=is_aborted)
 
     def _new_writer(self, plan: Plan, partition: int) -> PartitionWriter:
         at = self._at(partition)
         transactional_id = self.spec.id_of_partition(partition, None if plan.claims(partition) else plan.job)
-        checks = Checks(self._clients, self._layouts, plan, at)
-        return PartitionWriter(checks, Fence(self._producers, at, transactional_id))
+        fence = Fence(self._producers, at, transactional_id)
+        return PartitionWriter(self._clients, self._layouts, plan, fence)
 
     def _await_layout(self, partitions: int = 1) -> Layout:
         """Wait until the brokers know a new topic and each of its partitions."""

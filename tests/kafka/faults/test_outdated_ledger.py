@@ -11,7 +11,7 @@ from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.plan import BY_KEY
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append.atomic_append import WholeAppends
+from spark_cas.log.kafka.append.atomic_append import GroupWriter
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.append_by_key import PartitionAppends
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
@@ -127,7 +127,7 @@ def test_call_rejected_for_new_partitions_returns_the_commit_of_another(direct, 
     assert outcome.resolved
 
 
-@pytest.mark.parametrize("step", [(KafkaLog, "claim"), (WholeAppends, "_send")])
+@pytest.mark.parametrize("step", [(KafkaLog, "claim"), (GroupWriter, "_send")])
 def test_atomic_call_rejected_for_new_partitions_returns_the_commit_of_another(
     direct, log, depose, monkeypatch, step
 ):
@@ -137,14 +137,14 @@ def test_atomic_call_rejected_for_new_partitions_returns_the_commit_of_another(
     given = {0: table_of("a"), 1: table_of("a")}
     assert job_progress(log, JOB) == ()
 
-    def overtaken(self, *asked):
+    def overtaken(self, *asked, **options):
         monkeypatch.setattr(*step, inner)
         depose()
         killed = FaultyLog(direct, Fault("record_completion", 1, When.BEFORE))
         with pytest.raises(InjectedFaultError):
             append_once(killed, given, job=JOB, expected_offset={0: 0, 1: 0})
         direct.begin_expansion(direct.layout(), 3)
-        return inner(self, *asked)
+        return inner(self, *asked, **options)
 
     monkeypatch.setattr(*step, overtaken)
     found = append_once(log, given, job=JOB, expected_offset={0: 0, 1: 0})

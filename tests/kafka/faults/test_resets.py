@@ -10,7 +10,8 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Conflict
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append.chunk_transaction import Attempt
+from spark_cas.log.kafka.append.placement import Landed
+from spark_cas.log.kafka.append.transaction import Part, Transactions
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.sending import Reports
 from tests.kafka.clients import SECONDS, append, committed_values, create_topic
@@ -44,14 +45,15 @@ def one_by_one(proxied, topic, in_flight=5):
 @pytest.fixture
 def entered_first(monkeypatch):
     """Write the ledger entry before the records, because it would otherwise be one of the requests in flight."""
-    enter, send = Attempt._entering, Attempt._send
+    enter, send = Transactions._entering, Transactions._send
 
-    def send_after(attempt, bounds):
-        enter(attempt, OffsetRange(bounds.end_offset, bounds.end_offset + attempt.chunk.records.num_rows))()
-        return send(attempt, bounds)
+    def send_after(self, claim, chunk, bounds, *, last):
+        at = OffsetRange(bounds.end_offset, bounds.end_offset + chunk.records.num_rows)
+        enter(self, [Part(claim.progress_after(chunk, at), Landed(at), chunk.records.num_rows, 0)])()
+        return send(self, claim, chunk, bounds, last=last)
 
-    monkeypatch.setattr(Attempt, "_send", send_after)
-    monkeypatch.setattr(Attempt, "_entering", lambda _attempt, _at: lambda: None)
+    monkeypatch.setattr(Transactions, "_send", send_after)
+    monkeypatch.setattr(Transactions, "_entering", lambda _self, _parts: lambda: None)
 
 
 @pytest.mark.parametrize("in_flight", IN_FLIGHT)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from spark_cas import append_once
 from spark_cas.core.claim import Claim
@@ -32,7 +32,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import fence
-from spark_cas.log.kafka.append.atomic_append import WholeAppends
+from spark_cas.log.kafka.append.atomic_append import GroupWriter
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.settings.kafka_spec import KafkaSpec
@@ -211,6 +211,28 @@ def test_foreign_record_does_not_prove_the_commit(proxied):
     assert seen_in(proxied.direct, topic) == {0: [], 1: ["x"]}
 
 
+def test_record_proves_the_commit_if_the_ledger_is_outdated(broker, monkeypatch):
+    """The last chunk of the partition has no rows, so the record is of the chunk before."""
+    topic = create_topic(broker.bootstrap, 2)
+    spec, commit = spec_of(broker.bootstrap, topic), TransactionalProducer.commit
+
+    def unanswered(producer):
+        commit(producer)
+        if producer._settings["transactional.id"] == spec.id_of_atomic_load(JOB):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    monkeypatch.setattr(TransactionalProducer, "commit", unanswered)
+    monkeypatch.setattr(GroupWriter, "_entries", lambda _self, partitions: (None,) * len(partitions))
+    with KafkaLog(spec) as log:
+        plan = pin(log)
+        writer = JobWriter(log, plan)
+        writer.must_append("a")
+        writer.must_append(complete=True)
+        assert writer.claim.progress
+        commit_group(log, plan, [PartitionResult(writer.claim.progress, 0, 0)])
+        assert everything(log) == {0: ["a"], 1: []}
+
+
 def test_interleaved_producer_rejects_the_whole_load(broker):
     topic = create_topic(broker.bootstrap, 2)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
@@ -226,15 +248,15 @@ def test_interleaved_producer_rejects_the_whole_load(broker):
 @pytest.mark.parametrize("partition", [0, 1])
 def test_record_between_check_and_send_is_detected_before_the_commit(broker, monkeypatch, partition):
     topic = create_topic(broker.bootstrap, 2)
-    send = WholeAppends._send
+    send = GroupWriter._send
     late: list[str] = []
 
-    def barge_in(self, claim, chunk, bounds):
+    def barge_in(self, claim, chunk, bounds, *, last):
         if claim.partition == partition and not late:
             late.append(produce_plainly(broker.bootstrap, topic, partition))
-        return send(self, claim, chunk, bounds)
+        return send(self, claim, chunk, bounds, last=last)
 
-    monkeypatch.setattr(WholeAppends, "_send", barge_in)
+    monkeypatch.setattr(GroupWriter, "_send", barge_in)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
         with pytest.raises(ConflictError) as raised:
             load_whole(log, pin(log))
@@ -464,16 +486,16 @@ def test_commit_of_another_call_before_an_expansion_is_no_conflict(broker, monke
     The claim then fences no other writer, and it reads only rows of its own job.
     """
     topic = create_topic(broker.bootstrap, 2)
-    given, take_over = {0: table_of("a"), 1: table_of("b")}, WholeAppends._take_over
+    given, take_over = {0: table_of("a"), 1: table_of("b")}, GroupWriter._take_over
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log, KafkaLog(spec_of(broker.bootstrap, topic)) as other:
 
         def overtaken(self, checks, plan):
-            monkeypatch.setattr(WholeAppends, "_take_over", take_over)
+            monkeypatch.setattr(GroupWriter, "_take_over", take_over)
             append_once(other, given, job=JOB, expected_offset={0: 0, 1: 0})
             expand_log(other, 3)
             return take_over(self, checks, plan)
 
-        monkeypatch.setattr(WholeAppends, "_take_over", overtaken)
+        monkeypatch.setattr(GroupWriter, "_take_over", overtaken)
         found = append_once(log, given, job=JOB, expected_offset={0: 0, 1: 0})
         assert all(isinstance(each, Appended) and each.resolved for each in found.values()), found
         assert everything(log) == {0: ["a"], 1: ["b"], 2: []}

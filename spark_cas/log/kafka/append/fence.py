@@ -50,8 +50,6 @@ class Fence:
         self.producer: TransactionalProducer | None = None
         self.lost = False
         """Whether another fence with the same id has fenced this one."""
-        self.knows_entry = False
-        """Whether this fence has read or written the job's ledger entry since `put_up`."""
         self.left: Bounds | None = None
         """The partition's bounds after the claim or the last append of the instance. None if they must be read."""
 
@@ -81,7 +79,6 @@ class Fence:
     def put_up(self) -> None:
         """Fence earlier producers of the id, and abort their transactions. Raises KafkaException, StorageError."""
         self._pool.take(self, self._id)
-        self.knows_entry = False
         self._begun = _NEVER
         self.producer, self._next = self._next or self._new_instance(), None
         self._pool.mark_used(self)
@@ -113,11 +110,8 @@ class Fence:
 
     @property
     def is_clean(self) -> bool:
-        """Return whether the instance can be reused for another transaction.
-
-        That is so if its connections are proven clean and this fence knows the job's ledger entry.
-        """
-        return self.knows_entry and self.producer is not None and self.producer.proven_clean()
+        """Return whether the instance can be reused for another transaction: its connections are proven clean."""
+        return self.producer is not None and self.producer.proven_clean()
 
     @property
     def timed_out(self) -> bool:
@@ -137,13 +131,8 @@ class Fence:
 
     def abort(self) -> None:
         """Abort the open transaction. If that fails, close the instance, and the transaction times out."""
-        if not self.instance.abort():
+        if self.producer is not None and not self.producer.abort():
             self.drop()
-
-    def end_refused(self) -> None:
-        """Abort a transaction with rejected records, so that readers do not wait until it times out."""
-        if self.producer is not None:
-            self.producer.abort()
 
     def code_of(self, error: KafkaException) -> int:
         """Return the code of the first error. After an instance is fenced, its messages fail only with `PURGED`."""

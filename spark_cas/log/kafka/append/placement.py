@@ -23,9 +23,9 @@ class Landed:
     """The offsets of the records of an open transaction, and the brokers' report of them."""
 
     at: OffsetRange
-    has_offset: bool
+    has_offset: bool = True
     """Whether the brokers reported the offsets. If not, they are derived from the partition's end."""
-    time_ms: int | None
+    time_ms: int | None = None
     """The timestamp of the records that had none, or of all if the topic assigns it. None if each has its own."""
 
     def appended(self, count: int, start_offset: int, *, resolved: bool = False) -> Appended:
