@@ -1,9 +1,14 @@
 import pytest
 
+from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import StorageError, UnknownOutcomeError
+from spark_cas.core.guarantee import AT_LEAST_ONCE
 from spark_cas.core.outcome import Unknown
+from spark_cas.core.records import record_sizes
+from spark_cas.log.load.append_rows import load_blind
 from tests.contract.blind import run_blind
 from tests.support.faults import Fault, FaultyLog, When
+from tests.support.loads import batches_of
 from tests.support.memory_log import MemoryLog
 from tests.support.writing import values_in
 
@@ -46,3 +51,16 @@ def test_a_task_without_rows_appends_nothing():
     log = log_of_one()
     assert run_blind(log, {}) == ()
     assert log.bounds(0).end_offset == 0
+
+
+def test_partition_that_was_flushed_early_is_complete():
+    log = MemoryLog()
+    log.create(3)
+    rows = {at: ["x" * 20] for at in range(3)}
+    (size,) = record_sizes(next(iter(batches_of(rows, 1)))[1])
+    limits = ChunkLimits(max_bytes=int(size))
+    results = load_blind(log, log.layout(), batches_of(rows, 1), task="run/0", limits=limits, guarantee=AT_LEAST_ONCE)
+    assert [(each.progress.rows, each.progress.chunks, each.progress.complete) for each in results] == [
+        (1, 1, True)
+    ] * 3
+    assert [values_in(log, at) for at in range(3)] == [*rows.values()]

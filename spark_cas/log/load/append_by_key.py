@@ -14,7 +14,7 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange, outside
-from spark_cas.core.outcome import Appended, Conflict, Fenced, KeyConflict, Outcome, Truncated, not_appended
+from spark_cas.core.outcome import Appended, Conflict, Fenced, KeyConflict, Outcome, Truncated, error_of, not_appended
 from spark_cas.core.plan import Plan
 from spark_cas.core.row_claims import KeyClaims
 from spark_cas.log import clock
@@ -32,6 +32,13 @@ class PartitionAppends:
         self._log = log
         self._partition = partition
         self._tail = _Tail(log, partition)
+
+    def claim(self, plan: Plan) -> Claim:
+        """Claim the partition. Raises the errors of a rejected claim."""
+        claim = self._log.claim(self._partition, plan)
+        if not isinstance(claim, Claim):
+            raise error_of(claim, self._partition)
+        return claim
 
     def append(self, claim: Claim, chunk: Chunk) -> tuple[Outcome, Claim]:
         """Append a chunk, or leave none of it visible. Return the outcome, and the claim for the next append.

@@ -36,6 +36,7 @@ from spark_cas.core.plan import BatchProgress, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.append_by_key import PartitionAppends
 from spark_cas.log.load.append_rows import refuse_unknown_partition
 from spark_cas.log.load.atomic_load import abort_group, aborted, decide_group, is_committed
 from spark_cas.log.load.attempts import FENCED_RETRY_WAIT_SECONDS, await_other, refuse_second_task
@@ -62,9 +63,7 @@ def begin_stream(
     """
     plan = pin_plan(log, job, wanted, stream=True, whole=whole, placement=placement, first=first)
     if not plan.rejoined and not plan.checked:
-        claim = log.claim(partition, plan)
-        if not isinstance(claim, Claim):
-            raise error_of(claim, partition)
+        claim = PartitionAppends(log, partition).claim(plan)
         if claim.progress is None:
             raise_for_outcome(log.append(claim, _chunk(_NO_ROWS, joined_digest(), claim, None, "begin/0")), partition)
     return plan

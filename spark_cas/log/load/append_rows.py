@@ -5,8 +5,7 @@
 
 import math
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -25,7 +24,9 @@ from spark_cas.core.errors import (
     NotRoutedError,
     UnknownOutcomeError,
 )
-from spark_cas.core.outcome import NO_TOTALS, Appended, Fenced, LayoutChanged, Refusal, Unknown, error_of
+from spark_cas.core.guarantee import EXACTLY_ONCE
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.outcome import NO_TOTALS, Appended, Fenced, LayoutChanged, Outcome, Unknown, error_of
 from spark_cas.core.plan import Layout, PartitionResult, Plan, Progress, claim_of_keys
 from spark_cas.core.records import RECORDS
 from spark_cas.core.row_claims import COLUMN, NO_CHECK, check_claim_values, check_keys, check_rising, split_claims
@@ -41,53 +42,6 @@ _BUFFERED_CHUNKS = 2
 """The maximum size of a task's buffers over all of its partitions, in full chunks."""
 
 
-@dataclass
-class _PartitionRows(ABC):
-    """The rows of one task for one partition: buffered, hashed, and appended in chunks."""
-
-    _log: Backend
-    _partition: int
-    _task: str
-    _limits: ChunkLimits
-    _run: TaskRun
-
-    def __post_init__(self) -> None:
-        self._buffer = ChunkBuffer(self._limits, self._partition)
-        self._digest = RunningDigest()
-        self._resolved = 0
-        self._appends = NO_TOTALS
-
-    @abstractmethod
-    def add(self, records: pa.RecordBatch) -> None:
-        """Buffer the partition's next rows, and append each full chunk."""
-
-    @abstractmethod
-    def flush(self) -> None:
-        """Append the buffered rows to free memory."""
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._buffer.bytes
-
-    @property
-    def _rows(self) -> int:
-        return self._digest.rows + self._buffer.records
-
-    def _chunk_of(self, records: pa.Table, *, complete: bool, claims: pa.Array | None = None) -> Chunk:
-        for batch in records.to_batches():
-            self._digest.update(batch)
-        rows, digest = self._digest.rows, self._digest.hexdigest()
-        return Chunk(records, rows, digest, complete=complete, task=self._task, time_ms=clock.now_ms(), claims=claims)
-
-    def _count(self, outcome: Appended, records: pa.Table) -> None:
-        self._resolved += outcome.resolved
-        self._appends = self._appends.and_then(outcome)
-        self._run.add(self._partition, outcome, records)
-
-
-_Load = TypeVar("_Load", bound=_PartitionRows)
-
-
 def append_rows(
     log: Backend,
     plan: Plan,
@@ -99,6 +53,7 @@ def append_rows(
     has_end: bool = True,
     fenced_retry_wait_seconds: float = FENCED_RETRY_WAIT_SECONDS,
     run: TaskRun | None = None,
+    guarantee: str = EXACTLY_ONCE,
 ) -> tuple[PartitionResult, ...]:
     """Append the rows of one task after the existing rows of the job in each partition.
 
@@ -117,6 +72,7 @@ def append_rows(
             have been cut off.
         fenced_retry_wait_seconds: The maximum time in which the successor of a fenced task makes no progress.
         run: Counts the appended rows, and stops the task if another task cancelled the run.
+        guarantee: `load_blind` uses another one than `EXACTLY_ONCE`.
 
     Returns:
         The progress of each partition that has rows in this task; it is the same from every attempt.
@@ -133,41 +89,27 @@ def append_rows(
         RunCancelledError: Another task of this run found a definite error.
     """
     run = run or TaskRun()
-
-    buffered_bytes = math.inf if atomic else limits.max_bytes
+    most_bytes = math.inf if atomic else _BUFFERED_CHUNKS * limits.max_bytes
     limits = replace(limits, max_seconds=math.inf) if atomic else limits
-
-    def begin(partition: int) -> _PartitionLoad:
-        return _PartitionLoad(log, partition, task, limits, run, plan, atomic, has_end)
-
-    loads = _fill(run.checked(log, batches), begin, plan.partitions, buffered_bytes)
+    loads: dict[int, _PartitionLoad] = {}
+    for partition, records in run.checked(log, batches):
+        if records.num_rows == 0:
+            continue
+        if partition not in loads:
+            refuse_unknown_partition(partition, plan.partitions)
+            exactly = guarantee == EXACTLY_ONCE
+            appends = PartitionAppends(log, partition) if exactly else _BlindAppends(log, partition, guarantee)
+            loads[partition] = _PartitionLoad(log, partition, task, limits, run, plan, atomic, has_end, appends)
+        loads[partition].add(records)
+        if sum(each.buffered_bytes for each in loads.values()) > most_bytes:
+            max(loads.values(), key=lambda each: each.buffered_bytes).flush()
     if plan.rejoined:
         # Detect in all partitions whether the input has changed, before the first append.
         for _, load in sorted(loads.items()):
             load.claim()
             load.refuse_missing_rows()
-    return tuple(load.finish(fenced_retry_wait_seconds) for _, load in sorted(loads.items()))
-
-
-def _fill(
-    batches: Iterable[tuple[int, pa.RecordBatch]], begin: Callable[[int], _Load], partitions: int, max_bytes: float
-) -> dict[int, _Load]:
-    """Pass the rows of one task to a buffer per partition, and return the buffers.
-
-    If all buffers together exceed a few full chunks of ``max_bytes``, the function flushes the largest. ``begin``
-    returns the buffer of a partition.
-    """
-    loads: dict[int, _Load] = {}
-    for partition, records in batches:
-        if records.num_rows == 0:
-            continue
-        if partition not in loads:
-            refuse_unknown_partition(partition, partitions)
-            loads[partition] = begin(partition)
-        loads[partition].add(records)
-        if sum(each.buffered_bytes for each in loads.values()) > _BUFFERED_CHUNKS * max_bytes:
-            max(loads.values(), key=lambda each: each.buffered_bytes).flush()
-    return loads
+    results = (load.finish(fenced_retry_wait_seconds) for _, load in sorted(loads.items()))
+    return tuple(replace(each, guarantee=guarantee) for each in results)
 
 
 def refuse_unknown_partition(partition: int, partitions: int) -> None:
@@ -181,20 +123,39 @@ def refuse_unknown_partition(partition: int, partitions: int) -> None:
 
 
 @dataclass
-class _PartitionLoad(_PartitionRows):
+class _PartitionLoad:
+    """The rows of one task for one partition: buffered, hashed, and appended in chunks."""
+
+    _log: Backend
+    _partition: int
+    _task: str
+    _limits: ChunkLimits
+    _run: TaskRun
     _plan: Plan
     _atomic: bool
     _has_end: bool
+    _partition_appends: PartitionAppends
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        self._buffer = ChunkBuffer(self._limits, self._partition)
+        self._digest = RunningDigest()
         self._highest_claim = NO_CHECK
         self._fenced: Fenced | None = None
         self._claim: Claim | None = None
-        self._partition_appends = PartitionAppends(self._log, self._partition)
         self._resumed_rows = 0
+        self._resolved = 0
+        self._appends = NO_TOTALS
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._buffer.bytes
+
+    @property
+    def _rows(self) -> int:
+        return self._digest.rows + self._buffer.records
 
     def add(self, records: pa.RecordBatch) -> None:
+        """Buffer the partition's next rows, and append each full chunk."""
         self._check_claims(records)
         self._buffer_rows(self._skip_resumed(records))
         if self._fenced:
@@ -212,10 +173,7 @@ class _PartitionLoad(_PartitionRows):
         """
         if self._claim is not None:
             return self._claim
-        claim = self._log.claim(self._partition, self._plan)
-        if not isinstance(claim, Claim):
-            raise error_of(claim, self._partition)
-        self._claim = claim
+        self._claim = claim = self._partition_appends.claim(self._plan)
         self._run.count(claim.progress)
         if claim.progress:
             refuse_second_task(self._partition, self._task, claim.progress.task)
@@ -307,14 +265,19 @@ class _PartitionLoad(_PartitionRows):
         claim = self.claim()
         rows = pa.Table.from_batches([self._skip_resumed(each) for each in rows.to_batches()], rows.schema)
         records, claims = self._split(rows)
-        chunk = self._chunk_of(records, complete=complete, claims=claims)
+        for batch in records.to_batches():
+            self._digest.update(batch)
+        rows_so_far, digest = self._digest.rows, self._digest.hexdigest()
+        chunk = Chunk(records, rows_so_far, digest, complete, self._task, clock.now_ms(), claims)
         if self._fenced or (rows.num_rows == 0 and not complete):
             return
         self._run.check(self._log)
         outcome, claim = self._partition_appends.append(claim, chunk)
         match outcome:
             case Appended():
-                self._count(outcome, chunk.records)
+                self._resolved += outcome.resolved
+                self._appends = self._appends.and_then(outcome)
+                self._run.add(self._partition, outcome, chunk.records)
                 self._claim = claim.after(chunk, outcome.range)
             case Fenced(by):
                 refuse_second_task(self._partition, self._task, by)
@@ -383,84 +346,50 @@ def load_blind(
     Raises NotRoutedError for a partition that the log does not have, RunCancelledError, and the errors of
     `Blind.append_blind`. Earlier chunks stay.
     """
-    run = run or TaskRun()
-
-    def begin(partition: int) -> _BlindLoad:
-        return _BlindLoad(log, partition, task, limits, run, layout, guarantee)
-
-    loads = _fill(run.checked(log, batches), begin, layout.partitions, limits.max_bytes)
-    return tuple(load.finish() for _, load in sorted(loads.items()))
+    nothing = (None,) * layout.partitions
+    plan = Plan("", layout.log_id, layout.epoch, nothing, (0,) * layout.partitions)
+    plain = ((partition, records.select(RECORDS.names)) for partition, records in batches)
+    return append_rows(log, plan, plain, task=task, limits=limits, run=run, guarantee=guarantee)
 
 
-@dataclass
-class _BlindLoad(_PartitionRows):
-    _layout: Layout
-    _guarantee: str
+class _BlindAppends(PartitionAppends):
+    """The appends of one task to one partition, without a claim or a ledger entry."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._appended: list[tuple[int, int]] = []
+    def __init__(self, log: Backend, partition: int, guarantee: str) -> None:
+        super().__init__(log, partition)
+        self._guarantee = guarantee
 
-    def add(self, records: pa.RecordBatch) -> None:
-        for full in self._buffer.add(records.select(RECORDS.names), time.monotonic(), self._rows):
-            self._append(full)
+    def claim(self, plan: Plan) -> Claim:
+        return Claim(self._partition, plan, expected_offset=None, progress=None, end_offset=0)
 
-    def flush(self) -> None:
-        self._append(self._buffer.take())
-
-    def finish(self) -> PartitionResult:
-        """Append the last rows after the end of the input."""
-        if self._buffer.records:
-            self.flush()
-        progress = Progress(
-            job="",
-            partition=self._partition,
-            rows=self._digest.rows,
-            digest=self._digest.hexdigest(),
-            base_offset=min(base for base, _ in self._appended),
-            end_offset=max(end for _, end in self._appended),
-            chunks=len(self._appended),
-            layout_epoch=self._layout.epoch,
-            complete=True,
-            committed_at_ms=clock.now_ms(),
-            task=self._task,
+    def append(self, claim: Claim, chunk: Chunk) -> tuple[Outcome, Claim]:
+        partition, plan, rows = self._partition, claim.plan, chunk.records.num_rows
+        if not rows:
+            # The task has appended all rows.
+            at = OffsetRange(claim.end_offset, claim.end_offset)
+            return Appended(at, 0, None, 0, has_offset=True, resolved=False), claim
+        layout = Layout(plan.log_id, plan.layout_epoch, plan.partitions)
+        remains = (
+            f"Of partition {partition} this attempt has appended {chunk.rows - rows} rows for certain, which stay, "
+            f"as do those that it appended to others. This write is {self._guarantee}, and no job: run again, it "
+            f"appends all of its rows again."
         )
-        return PartitionResult(progress, 0, self._resolved, self._appends, self._guarantee)
-
-    def _append(self, records: pa.Table) -> None:
-        self._run.check(self._log)
-        chunk = self._chunk_of(records, complete=False)
-        before = self._digest.rows - records.num_rows
         try:
-            outcome = self._log.append_blind(self._partition, self._layout, chunk, self._guarantee)
+            outcome = self._log.append_blind(partition, layout, replace(chunk, complete=False), self._guarantee)
         except ConditionalLogError as error:
-            raise error.with_message(f"{error.message} {self._remains(before)}") from None
-        if not isinstance(outcome, Appended):
-            raise self._error(outcome, before)
-        self._appended.append((outcome.range.base_offset, outcome.range.end_offset))
-        self._count(outcome, records)
-
-    def _remains(self, before: int) -> str:
-        return (
-            f"Of partition {self._partition} this attempt has appended {before} rows for certain, which stay, as do "
-            f"those that it appended to others. This write is {self._guarantee}, and no job: run again, it appends "
-            f"all of its rows again."
-        )
-
-    def _error(self, outcome: Refusal | Unknown, before: int) -> ConditionalLogError:
-        remains = self._remains(before)
+            raise error.with_message(f"{error.message} {remains}") from None
         match outcome:
             case LayoutChanged(planned, actual):
-                return LayoutChangedError(
-                    f"partition {self._partition}: the rows were routed for layout epoch {planned}, and the log has, "
+                raise LayoutChangedError(
+                    f"partition {partition}: the rows were routed for layout epoch {planned}, and the log has, "
                     f"or is being given, epoch {actual}: partitions are added. {remains} Read the log, "
                     f"then route and write the missing rows.",
-                    partition=self._partition,
+                    partition=partition,
                     resumable=False,
                 )
             case Unknown(cause):
-                return UnknownOutcomeError(
-                    f"partition {self._partition}: the commit status of the last rows is unknown: {cause}. {remains}",
-                    partition=self._partition,
+                raise UnknownOutcomeError(
+                    f"partition {partition}: the commit status of the last rows is unknown: {cause}. {remains}",
+                    partition=partition,
                 )
-        return error_of(outcome, self._partition)
+        return outcome, claim
