@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import TransactionEndedError
+from spark_cas.core.errors import ConditionalLogError, TransactionEndedError
 from spark_cas.core.group import ABORTED, GroupOutcome, batch_of, takes_place
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Fenced, Outcome, Refusal, Truncated, error_of
@@ -148,12 +148,17 @@ class GroupWriter(Transactions):
             except KafkaException as error:
                 self._overtaken(self._failed(error))
                 return self.outcome() or ABORTED
-        if isinstance(changed, Failed):
-            self._overtaken(changed)
+            except ConditionalLogError:
+                self.close()
+                raise
         if changed is not None:
+            self.close()
+            if isinstance(changed, Failed):
+                self._overtaken(changed)
             return ABORTED
         parts = self._parts
         _, failed = self._commit()
+        self.known.clear()
         if failed is not None:
             result = self.outcome()
             # Brokers also fence a writer whose transaction they ended.
