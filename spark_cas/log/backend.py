@@ -156,7 +156,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield as `read`, with a record whose headers cannot be read alone and without the column ``headers``.
 
-        Raises the errors of `read` except UnreadableRecordError.
+        Raises the errors of `read`, and UnreadableRecordError only for a record that cannot be read in any columns.
         """
         without_headers = tuple(name for name in columns if name != "headers")
         next_offset, end_offset = offsets.base_offset, offsets.end_offset

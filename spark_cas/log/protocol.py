@@ -93,7 +93,8 @@ class Log(Protocol):
             ValueError: The range is not within the bounds.
             ChunkDamagedError: A chunk is corrupt. Raised before any of its records is yielded.
             TrimmedError: The log was trimmed during the read. Raised before any record of the chunk is yielded.
-            UnreadableRecordError: The column ``headers`` is requested and cannot represent the headers of a record.
+            UnreadableRecordError: The column ``headers`` is requested and cannot represent the headers of a record,
+                or a batch of records cannot be decompressed or is too large when it is.
         """
 
     def bounds_of(

@@ -90,17 +90,17 @@ def _batch(
 
 
 def _record(number: int, record: RawRecord, first_ms: int) -> bytes:
-    body = b"\0" + _varint(record.timestamp_ms - first_ms) + _varint(number)
-    body += _sized(record.key) + _sized(record.value) + _varint(len(record.headers))
+    body = b"\0" + varint(record.timestamp_ms - first_ms) + varint(number)
+    body += _sized(record.key) + _sized(record.value) + varint(len(record.headers))
     body += b"".join(_sized(key) + _sized(value) for key, value in record.headers)
-    return _varint(len(body)) + body
+    return varint(len(body)) + body
 
 
 def _sized(data: bytes | None) -> bytes:
-    return _varint(-1) if data is None else _varint(len(data)) + data
+    return varint(-1) if data is None else varint(len(data)) + data
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """Encode an integer as a zigzag varint, with seven bits in each byte."""
     remaining = (number << 1) ^ (number >> 63)
     encoded = bytearray()

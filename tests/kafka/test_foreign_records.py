@@ -1,6 +1,7 @@
 """Unusual records that Kafka accepts from other producers: none of them locks its partition."""
 
 import json
+import struct
 
 import pyarrow as pa
 import pytest
@@ -19,9 +20,9 @@ from spark_cas.spark.reading.read import RecordsReader
 from spark_cas.spark.schema import RECORDS, RECORDS_AND_HEADERS
 from tests.kafka.clients import SECONDS, configure
 from tests.kafka.faulted import planned_writer
-from tests.kafka.raw_records import RawRecord, append_raw
+from tests.kafka.raw_records import RawRecord, append_raw, varint
 from tests.kafka.readers import open_transaction
-from tests.support.programs import run_cli
+from tests.support.programs import run_cli, run_measured
 from tests.support.writing import values_in
 from tools.kafka_broker.waiting import wait_until
 
@@ -156,6 +157,49 @@ def test_batch_of_zstd_that_is_large_only_when_decompressed_is_read(spec):
             planned_writer(log, "other", expected='{"0": 0}')
         planned_writer(log, expected='{"0": 1}').must_append("a")
     assert [len(value) for value in rows_of(spec, RECORDS)["value"].to_pylist()] == [large_bytes, 1]
+
+
+def zstd_bomb(value_bytes, *, sized):
+    """Return a compressed record whose value is zeros: 4 bytes for each 128 KiB. ``sized`` stores the whole size."""
+    body = b"\0\0\0" + varint(-1) + varint(value_bytes)
+    start = varint(len(body) + value_bytes + 1) + body
+    zeros = value_bytes + 1
+    sizes = [_BLOCK_BYTES] * (zeros // _BLOCK_BYTES) + [zeros % _BLOCK_BYTES]
+    blocks = (
+        ((len(start) << 3).to_bytes(3, "little"), start),
+        *(((size << 3 | 2).to_bytes(3, "little"), b"\0") for size in sizes),
+    )
+    frame = struct.pack("<IBB", 0xFD2FB528, 0xC0 if sized else 0, 0x50)
+    frame += (len(start) + zeros).to_bytes(8, "little") if sized else b""
+    return frame + b"".join(head + content for head, content in blocks) + b"\x01\0\0"
+
+
+_BLOCK_BYTES = 128 * 1024
+
+
+@pytest.mark.parametrize("sized", [True, False], ids=["sized", "stream"])
+def test_zstd_bomb_is_named_within_bounded_memory(spec, sized):
+    bomb = zstd_bomb(2_000_000_000, sized=sized)
+    assert len(bomb) < 100_000
+    for each in (b"a", None, b"b"):
+        codec, compress = (0, bytes) if each else (4, lambda _: bomb)
+        append_raw(spec.bootstrap_servers, spec.topic, RawRecord(each), codec=codec, compress=compress)
+    ended, peak_bytes = run_measured("-m", "spark_cas.cli", "read", spec.url, "-f", r"%o\n")
+    assert (ended.returncode, ended.stdout.splitlines()) == (6, ["0"]), ended.stderr
+    assert "[UNREADABLE_RECORD] partition 0" in ended.stderr
+    assert f"topic {spec.topic}: the batch of records at offset 1 " in ended.stderr
+    assert peak_bytes < 1024**3
+    with KafkaLog(spec) as log:
+        for around, expected in [(OffsetRange(0, 1), "a"), (OffsetRange(2, 3), "b")]:
+            [(_, batch)] = log.read(0, around)
+            assert batch["value"].to_pylist() == [expected.encode()]
+        for offsets in [(0, 3), (1, 2), (1, 3)]:
+            with pytest.raises(UnreadableRecordError) as raised:
+                list(log.read(0, OffsetRange(*offsets)))
+            assert (raised.value.partition, raised.value.offset) == (0, 1)
+        with pytest.raises(UnreadableRecordError):
+            planned_writer(log, "other", expected='{"0": 1}').must_append("c")
+        planned_writer(log, expected='{"0": 3}').must_append("c")
 
 
 def test_open_transaction_of_another_producer_is_reported_by_readers_and_writers(broker, topic):

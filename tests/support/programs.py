@@ -2,6 +2,8 @@
 
 import io
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
@@ -32,6 +34,23 @@ def run_cli(*argv: str, main: Callable[[Sequence[str]], int] = cli.main) -> Ende
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0
     return Ended(code, out.getvalue(), err.getvalue())
+
+
+_MEASURED = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(code)
+"""
+"""Started by pytest, the program itself would begin with the memory of pytest."""
+
+
+def run_measured(*arguments: str) -> tuple[subprocess.CompletedProcess[str], int]:
+    """Run Python in another process. Return how it ended, and its most memory in bytes."""
+    command = [sys.executable, "-c", _MEASURED, sys.executable, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    ended.stdout, _, peak_kib = ended.stdout.rstrip("\n").rpartition("\n")
+    return ended, int(peak_kib) * 1024
 
 
 def run_page(page: str, own: Mapping[str, str], session: Any = None, *more: str) -> list[Ended]:

@@ -107,6 +107,9 @@ NO_RIGHT_TO_GROUP: int = KafkaError.GROUP_AUTHORIZATION_FAILED
 OUT_OF_RANGE: int = KafkaError._AUTO_OFFSET_RESET
 """The partition does not have the offset that a reader requests."""
 
+BAD_COMPRESSION: int = KafkaError._BAD_COMPRESSION
+"""A batch cannot be decompressed, or is too large for the client when it is decompressed."""
+
 NOT_FOUND = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )

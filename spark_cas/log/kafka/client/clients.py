@@ -43,9 +43,12 @@ _FETCH_BYTES = {"max.partition.fetch.bytes": 1_048_576, "fetch.max.bytes": 52_42
 """The defaults of the client for one partition, and for all partitions of a broker."""
 _LEAST_FETCH_BYTES = 1_000_000
 """The least that the client accepts for all partitions of a broker."""
-_MOST_BYTES = 2**31 - 1
-"""The client's largest limit of a response, which is also its limit of a decompressed zstd batch: 100 MB by default.
-Brokers limit only the compressed size of a batch."""
+_MOST_BYTES = 512 * 1024 * 1024
+"""The limit of a response, which is also the client's limit of a decompressed zstd batch: 100 MB by default. If a
+producer does not store the decompressed size, the client tries sizes that grow by a factor of three, so the limit is
+between a third of this and this. Brokers limit only the compressed size of a batch."""
+_FRAME_BYTES = 512
+"""The client requires that a response is this much larger than all its records."""
 _DESCRIBE_SHARE = 1.2
 """The time to describe a topic, as a multiple of the time after which an answer is late (`Admin.noticing_late`). The
 caller then tries other brokers."""
@@ -93,7 +96,7 @@ def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None]
             "auto.offset.reset": "error",
             # By default the client stops fetching for a second when its queue is full.
             "fetch.queue.backoff.ms": 5,
-            "receive.message.max.bytes": _MOST_BYTES,
+            "receive.message.max.bytes": max(_MOST_BYTES, int(values.get("fetch.max.bytes", 0)) + _FRAME_BYTES),
             **watching,
         },
     )

@@ -30,6 +30,7 @@ from spark_cas.core.records import HEADERS, RECORDS, TIMESTAMP_TYPE, first_since
 from spark_cas.log import timing
 from spark_cas.log.deadline import Wait, extend
 from spark_cas.log.kafka.client.client_errors import (
+    BAD_COMPRESSION,
     NO_RIGHT_TO_GROUP,
     OUT_OF_RANGE,
     PARTITION_EOF,
@@ -209,8 +210,8 @@ def _each(
                         wait, since = Wait(patience_seconds, doing), time.monotonic()
                     elif not ended and not wait.again("the brokers give no records"):
                         raise StorageError(
-                            f"{doing}: the brokers gave no records for {wait.waited:.0f} s. Check that they are "
-                            f"well, then read again."
+                            f"{doing}: the brokers gave no records from offset {reached} on for {wait.waited:.0f} s. "
+                            f"Check that they are well, then read again."
                         )
                     if not ended and time.monotonic() - since > quiet_seconds:
                         # Each consumer after the second one has twice the time of the one before.
@@ -279,12 +280,18 @@ def _within(polled: list[Message], offsets: OffsetRange) -> tuple[list[Message],
         error = message.error()
         if error is not None and _is_retried(error.code()):
             continue
-        if error is not None and error.code() != PARTITION_EOF:
+        if error is not None and error.code() not in (PARTITION_EOF, BAD_COMPRESSION):
             raise KafkaException(error)
         if offset_of(message) >= offsets.end_offset:
             return result, True
         if error is None:
             result.append(message)
+        elif error.code() == BAD_COMPRESSION:
+            raise _unreadable(
+                message,
+                f"the batch of records at offset {offset_of(message)} cannot be decompressed, or is too large when "
+                f"it is. Read from an offset after the batch, or delete the records before that offset.",
+            )
     return result, False
 
 
@@ -322,6 +329,12 @@ def _records(messages: list[Message], columns: tuple[str, ...]) -> tuple[np.ndar
         return offsets, pa.RecordBatch.from_struct_array(pa.array([{}] * len(messages), pa.struct([])))
     stamps = {} if _STAMPS.isdisjoint(columns) else _stamps(messages)
     arrays = [stamps[name] if name in stamps else _COLUMNS[name](messages) for name in columns]
+    if any(isinstance(each, pa.ChunkedArray) for each in arrays):
+        raise _unreadable(
+            messages[0],
+            f"the records at offsets {offsets[0]} to {offsets[-1]} exceed 2 GiB when they are decompressed. Set the "
+            f"option kafka.max.partition.fetch.bytes to the size of one batch to read fewer at a time.",
+        )
     return offsets, pa.RecordBatch.from_arrays(arrays, names=columns)
 
 
@@ -348,22 +361,23 @@ def _headers(messages: list[Message]) -> pa.Array:
     except (SystemError, UnicodeDecodeError) as error:
         if not isinstance(error.__cause__ or error, UnicodeDecodeError):
             raise
-        raise _unreadable_headers(messages[-1 - len(list(remaining))]) from None
+        message = messages[-1 - len(list(remaining))]
+        raise _unreadable(
+            message,
+            f"the record at offset {offset_of(message)} has a header whose key is not UTF-8 text, which the column "
+            f"headers cannot hold. Read without that column (includeHeaders=false), or from offset "
+            f"{offset_of(message) + 1}.",
+        ) from None
     if not any(headers):
         return pa.nulls(len(messages), HEADERS)
     # Arrow reads a list of pairs as structs, by position.
     return pa.array(headers, HEADERS)
 
 
-def _unreadable_headers(message: Message) -> UnreadableRecordError:
-    partition, offset = int(message.partition() or 0), offset_of(message)
-    return UnreadableRecordError(
-        f"partition {partition} of topic {message.topic()}: the record at offset {offset} has a header whose key is "
-        f"not UTF-8 text, which the column headers cannot hold. Read without that column (includeHeaders=false), or "
-        f"from offset {offset + 1}.",
-        partition=partition,
-        offset=offset,
-    )
+def _unreadable(message: Message, reason: str) -> UnreadableRecordError:
+    partition = int(message.partition() or 0)
+    place = f"partition {partition} of topic {message.topic()}"
+    return UnreadableRecordError(f"{place}: {reason}", partition=partition, offset=offset_of(message))
 
 
 _COLUMNS: dict[str, Callable[[list[Message]], pa.Array]] = {
