@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 PYSPARK := 4.2.*
+# The other versions that tests use.
+FURTHER := 4.0.5 4.1.4 4.3.0
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The longest lanes are first.
@@ -17,7 +19,7 @@ WHOLE := $(SMOKE:test-spark-%=test-whole-%)
 PYTHONS := 3.12 3.13
 find_python = $(shell for each in python$(1) "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$(1).*/bin/python$(1); do \
 	"$$each" --version >/dev/null 2>&1 && echo "$$each" && break; done)
-# CI sets a file of versions with hashes, for the main environment: LOCK=.ci/requirements.lock.
+# CI sets a file of versions with hashes: LOCK=.ci/requirements.lock. Other versions of pyspark are in .ci/pyspark.lock.
 LOCK :=
 ARCHIVE := $(VENV)/spark.jsa
 NEWEST := $(CURDIR)/.venv-newest
@@ -48,12 +50,17 @@ help: ## list the targets
 
 env: $(STAMP) $(PROGRAMS) $(AZURITE) ## create the environment: .venv with all programs that tests start
 
-# pip compiles no modules, because that takes most of the time, and most modules are never imported.
-$(STAMP): pyproject.toml examples/key_value_store/pyproject.toml $(LOCK)
+# pip compiles no modules, because that takes most of the time, and most modules are never imported. With a lock it builds
+# pyspark last, with the build tools of the lock. Otherwise it would download others, without hashes.
+$(STAMP): pyproject.toml examples/key_value_store/pyproject.toml $(LOCK) $(if $(LOCK),.ci/pyspark.lock)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(if $(LOCK),$(PIP_INSTALL) --require-hashes --requirement $(LOCK))
+	$(if $(LOCK),awk '/^[^ #]/ { own = /^pyspark==/ } !own' $(LOCK) > $(VENV)/others.lock)
+	$(if $(LOCK),awk '/^[^ #]/ { own = /^pyspark==$(PYSPARK) / } own' $(LOCK) .ci/pyspark.lock > $(VENV)/pyspark.lock)
+	$(if $(LOCK),$(PIP_INSTALL) --require-hashes --requirement $(VENV)/others.lock)
+	$(if $(LOCK),test -s $(VENV)/pyspark.lock)
+	$(if $(LOCK),$(PIP_INSTALL) --require-hashes --no-build-isolation --requirement $(VENV)/pyspark.lock)
 	$(PIP_INSTALL) $(if $(LOCK),--no-deps --no-build-isolation) $(CONSTRAINTS) --editable '.[test,demo,bench]' \
 		--editable examples/key_value_store 'pyspark==$(PYSPARK)'
 	echo '$(WITHOUT_ZIP)' > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/compiled.pth"
@@ -193,14 +200,14 @@ test-connect: ready ## run all tests of Spark Connect, which are also in the oth
 	$(BIN)/python -m pytest -k "$(CONNECT)" tests/spark tests/programs
 
 # pip builds a wheel of each version once, and caches it.
-test-spark-4.0 test-whole-4.0: PYSPARK := 4.0.5
-test-spark-4.1 test-whole-4.1: PYSPARK := 4.1.4
-test-spark-4.3 test-whole-4.3: PYSPARK := 4.3.0
+test-spark-4.0 test-whole-4.0: PYSPARK := $(filter 4.0.%,$(FURTHER))
+test-spark-4.1 test-whole-4.1: PYSPARK := $(filter 4.1.%,$(FURTHER))
+test-spark-4.3 test-whole-4.3: PYSPARK := $(filter 4.3.%,$(FURTHER))
 $(SMOKE): test-spark-%: needs-java
-	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) LOCK= smoke
+	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) smoke
 
 $(WHOLE): test-whole-%: needs-java
-	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) LOCK= whole
+	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) whole
 
 test-spark-4.2: smoke ## run the smoke tests on the version of the other lanes
 
@@ -300,11 +307,14 @@ docs: $(STAMP) ## build the documentation site into build/site; warnings are err
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 # uv reads the hashes from the index, and writes no address of it.
-lock: $(STAMP) ## write the versions and hashes of all dependencies for CI into .ci/requirements.lock
+UV_COMPILE := $(BIN)/uv pip compile - --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
+lock: $(STAMP) ## write the versions and hashes of all dependencies and jars for CI into the lock files
 	$(PIP_INSTALL) uv
 	printf '%s\n' '.[test,demo,bench]' ./examples/key_value_store 'pyspark==$(PYSPARK)' hatchling editables setuptools wheel | \
-		$(BIN)/uv pip compile - --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet --upgrade \
+		$(UV_COMPILE) --universal --upgrade \
 		--no-emit-package spark-cas --no-emit-package key-value-store --output-file .ci/requirements.lock
+	for each in $(FURTHER); do echo pyspark==$$each | $(UV_COMPILE) --no-deps; done > .ci/pyspark.lock
+	$(BIN)/python -m tools.kafka_broker --lock-jars
 
 # With --strict, it fails if the service does not know a package. Mirrors of PyPI serve no vulnerabilities: then use SERVICE=osv.
 audit: $(STAMP) ## compare the locked dependencies with known vulnerabilities of PyPI, or of OSV with SERVICE=osv

