@@ -1,5 +1,6 @@
 """The jars of Kafka are downloaded once and completely. Instead of Java, a script acts like Ivy, or fails."""
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.kafka_broker.jars import KAFKA_VERSION, java, kafka_jars
+from tools.kafka_broker import jars
+from tools.kafka_broker.jars import HASHES, KAFKA_VERSION, hash_lines, java, kafka_jars
 from tools.kafka_broker.waiting import BrokerFailedError
 
 IVY = """#!/bin/sh
@@ -20,7 +22,8 @@ echo half > "$folder/kafka.jar"
 {then}
 echo whole > "$folder/kafka.jar"
 """
-RESOLVE = [sys.executable, "-c", "from tools.kafka_broker.jars import kafka_jars; kafka_jars()"]
+RESOLVE = [sys.executable, "-c", "from tools.kafka_broker import jars; jars._verify = print; jars.kafka_jars()"]
+WHOLE = f"{hashlib.sha256(b'whole' + bytes([10])).hexdigest()}  kafka.jar"
 
 
 @pytest.fixture
@@ -29,6 +32,8 @@ def cache(tmp_path, monkeypatch):
     cache.mkdir()
     monkeypatch.setenv("SPARK_CAS_CACHE", str(cache))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    monkeypatch.setattr(jars, "HASHES", tmp_path / "jars.sha256")
+    jars.HASHES.write_text(WHOLE)
     return cache
 
 
@@ -49,11 +54,26 @@ def calls(cache: Path) -> int:
 
 def test_jars_are_resolved_once(cache, ivy):
     ivy()
-    jars = kafka_jars()
-    assert jars == kafka_jars() == cache / f"kafka-{KAFKA_VERSION}"
-    assert (jars / "kafka.jar").read_text() == "whole\n"
+    folder = kafka_jars()
+    assert folder == kafka_jars() == cache / f"kafka-{KAFKA_VERSION}"
+    assert (folder / "kafka.jar").read_text() == "whole\n"
     assert calls(cache) == 1
-    assert {entry.name for entry in cache.iterdir()} == {jars.name, f"{jars.name}.lock", "calls"}
+    assert {entry.name for entry in cache.iterdir()} == {folder.name, f"{folder.name}.lock", "calls"}
+
+
+@pytest.mark.parametrize("pinned", [f"{'0' * 64}  kafka.jar", WHOLE.replace("kafka", "other")])
+def test_a_jar_with_another_hash_or_none_is_named_and_not_kept(cache, ivy, pinned):
+    ivy()
+    jars.HASHES.write_text(pinned)
+    with pytest.raises(BrokerFailedError, match=r"kafka\.jar has the SHA-256"):
+        kafka_jars()
+    assert not (cache / f"kafka-{KAFKA_VERSION}").exists()
+    jars.HASHES.write_text(WHOLE)
+    kafka_jars()
+
+
+def test_the_jars_of_this_kafka_have_the_pinned_hashes():
+    assert {*hash_lines(kafka_jars())} <= {*HASHES.read_text().splitlines()}
 
 
 def test_a_failed_download_is_an_error_and_is_tried_again(cache, ivy):

@@ -5,11 +5,13 @@ import os
 import signal
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
+from tools.kafka_broker import jars
 from tools.kafka_broker.cluster import KafkaBroker
-from tools.kafka_broker.connector import avro_jars
-from tools.kafka_broker.jars import KAFKA_VERSION, kafka_archive, kafka_jars, tools_jars
+from tools.kafka_broker.connector import all_avro_jars, avro_jars, connector_jars
+from tools.kafka_broker.jars import HASHES, KAFKA_VERSION, hash_lines, kafka_archive, kafka_jars, tools_jars
 from tools.kafka_broker.waiting import end_of
 
 _CONF = Path(__file__).parents[2] / "conf" / "kafka"
@@ -36,7 +38,11 @@ def main() -> int:
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--conf", type=Path, help="the folder with server.properties and log4j2.properties")
     mode.add_argument("--jars-only", action="store_true", help="download the jars of a broker, and archive classes")
+    mode.add_argument("--lock-jars", action="store_true", help=f"download all jars, and write {HASHES.name}")
     arguments = parser.parse_args()
+    if arguments.lock_jars:
+        _lock_jars()
+        return 0
     if arguments.jars_only:
         kafka_jars()
         avro_jars()  # for tests
@@ -60,6 +66,14 @@ def _archive_classes() -> None:
             staging.rename(archive)
         else:
             print(f"Java makes no archive of Kafka's classes:\n{end_of(node.output)}", file=sys.stderr)
+
+
+def _lock_jars() -> None:
+    """Download all jars into a new cache, and write their hashes."""
+    with TemporaryDirectory() as cache, patch.dict(os.environ, SPARK_CAS_CACHE=cache), patch.object(jars, "_verify"):
+        folders = [kafka_jars(), tools_jars(), *all_avro_jars(), connector_jars()[0].parent]
+        lines = sorted({line for folder in folders for line in hash_lines(folder)}, key=lambda line: line.split()[1])
+    HASHES.write_text("\n".join(lines) + "\n")
 
 
 def _serve(conf: Path) -> int:

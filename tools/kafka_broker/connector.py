@@ -31,6 +31,15 @@ def connector_jars() -> list[Path]:
     return sorted(resolved(f"spark-connector-{SPARK_VERSION}", _IVY_FILE).glob("*.jar"))
 
 
+def all_avro_jars() -> list[Path]:
+    """Return the folders of the jars for all versions of Spark, as `avro_jars`."""
+    return [_avro_folder(each) for each in (*_AVRO_VERSIONS.values(), SPARK_VERSION)]
+
+
+def _avro_folder(chosen: str) -> Path:
+    return one_jar("org.apache.spark", "spark-avro_2.13", chosen)
+
+
 def avro_jars() -> list[Path]:
     """Return the jar of ``from_avro`` and ``to_avro`` for ``spark.jars``, for the installed version of Spark.
 
@@ -38,4 +47,4 @@ def avro_jars() -> list[Path]:
     """
     installed = version("pyspark").rpartition(".")[0]
     chosen = _AVRO_VERSIONS.get(installed, SPARK_VERSION)
-    return sorted(one_jar("org.apache.spark", "spark-avro_2.13", chosen).glob("*.jar"))
+    return sorted(_avro_folder(chosen).glob("*.jar"))

@@ -5,6 +5,7 @@ Central, ``$SPARK_CAS_IVY_SETTINGS`` names an Ivy settings file.
 """
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -20,6 +21,9 @@ KAFKA_VERSION = "4.1.1"
 LOG4J_VERSION = "2.24.3"
 """The version that this Kafka is built with. Its SLF4J binding is not a dependency of Kafka's jar, but brokers need
 it to write logs."""
+
+HASHES = Path(__file__).with_name("jars.sha256")
+"""The SHA-256 of each jar, as ``sha256sum`` writes them. ``make lock`` renews the file."""
 
 RESOLVE_SECONDS = 600
 LOCK_SECONDS = RESOLVE_SECONDS + 30
@@ -76,7 +80,7 @@ def resolved(name: str, ivy_file: str) -> Path:
         ivy_file: the content of the Ivy file
 
     Raises:
-        BrokerFailedError: if the download fails or takes too long
+        BrokerFailedError: if the download fails or takes too long, or a jar does not have its hash of `HASHES`
     """
     cache = cache_folder()
     jars = cache / name
@@ -126,8 +130,25 @@ def _resolve(jars: Path, content: str) -> None:
         raise BrokerFailedError(f"Kafka's jars were not there after {RESOLVE_SECONDS} s") from late
     if ivy.returncode != 0:
         raise BrokerFailedError(f"Kafka's jars could not be resolved:\n{end_of(ivy.stdout + ivy.stderr, 60)}")
+    _verify(staging / "jars")
     (staging / "jars").rename(jars)
     shutil.rmtree(staging)
+
+
+def _verify(jars: Path) -> None:
+    expected = dict(reversed(line.split()) for line in HASHES.read_text().splitlines())
+    for line in hash_lines(jars):
+        digest, name = line.split()
+        if digest != expected.get(name):
+            raise BrokerFailedError(
+                f"{name} has the SHA-256 {digest}, and {HASHES.name} has {expected.get(name)}. It was not installed. "
+                f"If its version is new, run make lock."
+            )
+
+
+def hash_lines(jars: Path) -> list[str]:
+    """Return a line of ``sha256sum`` for each jar of a folder."""
+    return [f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {jar.name}" for jar in sorted(jars.glob("*.jar"))]
 
 
 def _spark_jars() -> Path:
