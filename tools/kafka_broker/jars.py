@@ -136,7 +136,8 @@ def _resolve(jars: Path, content: str) -> None:
 
 
 def _verify(jars: Path) -> None:
-    expected = dict(reversed(line.split()) for line in HASHES.read_text().splitlines())
+    pairs = (line.split() for line in HASHES.read_text().splitlines())
+    expected = {name: digest for digest, name in pairs}
     for line in hash_lines(jars):
         digest, name = line.split()
         if digest != expected.get(name):
