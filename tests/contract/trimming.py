@@ -5,13 +5,25 @@ from dataclasses import dataclass
 import pytest
 
 from spark_cas.core.claim import Claim
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Fenced, ProgressLost
+from spark_cas.core.plan import PartitionResult
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
+from spark_cas.log.jobs import forget_job
+from spark_cas.log.load.append_once import append_once
+from spark_cas.log.load.atomic_load import abort_left
+from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.contract.base import ContractBase
+from tests.contract.whole import ROWS, run_whole
+from tests.support.batches import run_batch
+from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
+from tests.support.loads import TEN, crash_after_chunks, run_job
 from tests.support.writing import (
     JobWriter,
     append_foreign,
+    claim_of,
     plan_of,
     records_in,
     table_of,
@@ -39,6 +51,13 @@ def fill(backend: Backend) -> Filled:
     """Append the nine records."""
     bases = [append_foreign(backend, 0, *values).range.base_offset for values in ["abc", "de", "fghi"]]
     return Filled(bases, [offset for offset, _ in records_in(backend, 0)][-9:], backend.bounds(0).end_offset)
+
+
+def trim_all(backend: Backend, partition: int = 0) -> None:
+    """Append records of other writers, and trim all records before the newest ones."""
+    for values in ("x", "y"):
+        newest = append_foreign(backend, partition, values)
+    backend.trim(partition, newest.range.base_offset)
 
 
 class TrimContract(ContractBase):
@@ -177,15 +196,102 @@ class TrimContract(ContractBase):
         assert isinstance(JobWriter(backend, plan).append(table_of("z")), Conflict)
         assert values_in(backend, 0) == kept
 
+    @pytest.mark.parametrize("trims", [1, 3])
+    def test_stream_continues_after_a_trim_of_its_rows(self, backend: Backend, trims: int) -> None:
+        run_batch(backend, 0, {0: ["a", "b"]})
+        for _ in range(trims):
+            trim_all(backend)
+        with self.reopen(backend) as other:
+            (again,) = run_batch(other, 0, {0: ["a", "b"]})
+            assert again.resumed_rows == 2
+            run_batch(other, 1, {0: ["c"]})
+        assert values_in(backend, 0) == ["y", "c"]
+
+    def test_stream_appends_to_a_partition_that_was_trimmed_before_its_first_row(self, backend: Backend) -> None:
+        run_batch(backend, 0, {0: ["a"]})
+        trim_all(backend, 1)
+        with self.reopen(backend) as other:
+            run_batch(other, 1, {0: ["b"], 1: ["c"]})
+            trim_all(other, 1)
+            run_batch(other, 1, {0: ["b"], 1: ["c"]})
+        assert (values_in(backend, 0), values_in(backend, 1)) == (["a", "b"], ["y"])
+
+    @pytest.mark.parametrize("expected_offset", [0, None])
+    def test_append_without_completion_is_detected_after_a_trim(
+        self, backend: Backend, expected_offset: int | None
+    ) -> None:
+        def append(log: Backend) -> Appended:
+            result = append_once(log, 0, table_of("a"), job="job", expected_offset=expected_offset)
+            assert isinstance(result, Appended)
+            return result
+
+        with pytest.raises(InjectedFaultError):
+            append(FaultyLog(backend, Fault("record_completion", 1, When.BEFORE)))
+        trim_all(backend)
+        with self.reopen(backend) as other:
+            again = append(other)
+            assert (again.range.base_offset, again.count, again.resolved) == (0, 1, True)
+        assert values_in(backend, 0) == ["y"]
+
+    def test_interrupted_load_resumes_after_a_trim_of_its_rows(self, backend: Backend) -> None:
+        crash_after_chunks(backend, "job", TEN, 2, expected="none")
+        held = len(values_in(backend, 0))
+        trim_all(backend)
+        assert run_job(backend, "job", TEN, expected="none").rows == len(TEN[0])
+        assert values_in(backend, 0) == ["y", *TEN[0][held:]]
+
+    def test_committed_atomic_load_is_complete_after_a_trim(self, backend: Backend) -> None:
+        with pytest.raises(InjectedFaultError):
+            run_whole(FaultyLog(backend, Fault("record_completion", 1, When.BEFORE)), "job", expected="none")
+        for partition in range(3):
+            trim_all(backend, partition)
+        assert run_whole(backend, "job", expected="none").rows == 30
+        assert [values_in(backend, each) for each in range(3)] == [["y"]] * 3
+
+    def test_rows_of_an_aborted_load_are_no_progress_after_a_trim(self, backend: Backend) -> None:
+        with pytest.raises(InjectedFaultError):
+            run_whole(FaultyLog(backend, Fault("put_entry", 1, When.BEFORE)), "job", expected="none")
+        abort_left(backend, "job")
+        for partition in range(3):
+            trim_all(backend, partition)
+        assert run_whole(backend, "job", expected="none").rows == 30
+        assert [values_in(backend, each) for each in range(3)] == [["y", *ROWS[each]] for each in range(3)]
+
+    @pytest.mark.parametrize("first", ["trim", "forget"])
+    def test_trimmed_rows_of_a_forgotten_job_are_not_those_of_a_new_one(self, backend: Backend, first: str) -> None:
+        run_batch(backend, 0, {0: ["a", "b"]})
+        for step in ("trim", "forget") if first == "trim" else ("forget", "trim"):
+            if step == "trim":
+                trim_all(backend)
+            else:
+                forget_job(backend, "stream", clock.now_ms(), force=True)
+        plan = pin_plan(backend, "stream", ExpectedOffsets.parse("none"), stream=True)
+        with self.reopen(backend) as frozen:
+            claim = claim_of(frozen, 0, plan)
+            assert claim.progress is None
+            trim_all(backend)
+            assert frozen.progress(0, "stream") is None
+            chunk = JobWriter(backend, plan_of(backend, "unused", "none")).chunk(table_of("a"))
+            assert isinstance(frozen.append(claim, chunk), Appended)
+        assert values_in(backend, 0) == ["y", "a"]
+
+    @pytest.mark.parametrize("job", ["planned", "unfinished", "complete"])
     @pytest.mark.parametrize("begun", [True, False])
-    def test_frozen_unchecked_writer_does_not_repeat_trimmed_rows(self, backend: Backend, *, begun: bool) -> None:
+    def test_frozen_unchecked_writer_does_not_repeat_trimmed_rows(
+        self, backend: Backend, job: str, *, begun: bool
+    ) -> None:
         """Another attempt of the job appended the rows, and these and their progress were trimmed."""
         plan = plan_of(backend, "job", "none")
+        if job != "planned":
+            plan = pin_plan(backend, "job", ExpectedOffsets.parse("none"))
         if begun:
             JobWriter(backend, plan).must_append("y")
         with self.reopen(backend) as other:
             frozen = JobWriter(other, plan, task="run/0-frozen")
-            JobWriter(backend, plan, task="run/0-newer").must_append("z")
+            newer = JobWriter(backend, plan, task="run/0-newer")
+            newer.must_append("z", complete=job == "complete")
+            if job == "complete" and newer.claim.progress:
+                complete_job(backend, plan, (PartitionResult(newer.claim.progress, 0, 0),))
             fill(backend)
             backend.trim(0, backend.bounds(0).end_offset)
             kept = values_in(backend, 0)

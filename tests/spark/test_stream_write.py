@@ -104,6 +104,24 @@ def test_copy_keeps_the_order_of_each_key_if_spark_moves_rows(spark, checkpoint,
         assert values_in(log, 0) == values
 
 
+def test_stream_continues_after_a_trim_of_its_rows(source, checkpoint, path):
+    """Another writer has the newest chunk of both partitions. The stream has no row in one of them yet."""
+    options = {"path": path, "partitions": 2, "job": "copy", "routed": "true"}
+    routed = by_key(source.stream())
+    source.add("a", "0")
+    run(routed, checkpoint, **options)
+    with open_log(path) as log:
+        for partition in (0, 1):
+            for value in ("x", "y"):
+                newest = append_foreign(log, partition, value)
+            assert log.trim(partition, newest.range.base_offset).start_offset == newest.range.base_offset
+    rows = source.add("b", "0", "1")
+    run(routed, checkpoint, **options)
+    replay(checkpoint, 1)
+    run(routed, checkpoint, **options)
+    assert values_of(path) == sorted([*rows, "y", "y"])
+
+
 @pytest.mark.parametrize("now", ["elsewhere", *full("nowhere")])
 def test_replayed_row_in_another_partition_is_detected(source, checkpoint, path, now):
     options = {"path": path, "partitions": 2, "job": "copy", "routed": "true"}

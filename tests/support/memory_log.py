@@ -1,5 +1,6 @@
 """In-memory backend: a reference implementation of the protocol for tests."""
 
+import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
@@ -99,7 +100,7 @@ class MemoryLog(Backend):
         with self._lock:
             at = self._partition(partition)
             progress = at.progress(plan.job, plan.group)
-            if progress_lost(plan, partition, progress, at.start_offset):
+            if progress_lost(plan, partition, progress, at.start_offset) and not self._is_unfinished(plan.job, plan):
                 return ProgressLost(plan.job)
             expected = resume_offset(plan, partition, progress)
             return Claim(partition, plan, expected, progress, at.bounds(plan.group).end_offset)
@@ -214,8 +215,11 @@ class MemoryLog(Backend):
             while len(at.chunks) > 1 and at.chunks[1][0] <= before_offset:
                 at.chunks.pop(0)
                 at.start_offset = at.chunks[0][0]
-            kept = {job: progress for job, progress in at.ledger.items() if progress.end_offset > at.start_offset}
-            at.ledger = kept
+            at.ledger = {
+                job: progress
+                for job, progress in at.ledger.items()
+                if progress.end_offset > at.start_offset or self._is_unfinished(job)
+            }
             return at.bounds()
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:
@@ -290,11 +294,21 @@ class MemoryLog(Backend):
             return LayoutChanged(epoch, layout.epoch)
         return None if self._pending is None else LayoutChanged(epoch, self._pending.epoch)
 
-    @staticmethod
-    def _lost(at: Partition, claim: Claim, chunk: Chunk) -> bool:
+    def _lost(self, at: Partition, claim: Claim, chunk: Chunk) -> bool:
         """Return whether trimming may have removed rows that another attempt appended after the claim."""
         expected = claim.expected_offset if chunk.records.num_rows else None
-        return trimmed_unseen(claim.end_offset, expected, at.start_offset)
+        lost = trimmed_unseen(claim.end_offset, expected, at.start_offset)
+        return lost and not self._is_unfinished(claim.plan.job, claim.plan)
+
+    def _is_unfinished(self, job: str, plan: Plan | None = None) -> bool:
+        """Return whether a job has a recorded plan, which is ``plan`` if given, and no completion.
+
+        A trim keeps the ledger entry of such a job.
+        """
+        recorded = self._entries.get(("plan", job))
+        if recorded is None or ("completion", job) in self._entries:
+            return False
+        return plan is None or json.loads(recorded)["pinned_by"] == plan.pinned_by
 
     @staticmethod
     def _check(at: Partition, claim: Claim, chunk: Chunk) -> Conflict | Truncated | None:

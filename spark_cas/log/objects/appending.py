@@ -138,8 +138,11 @@ class Appender:
         other = self._ledger.newer(claim.plan.job, claim.progress, claim.end_offset, bounds)
         if other is not None:
             return Fenced(other.task)
-        if trimmed_unseen(claim.end_offset, expected, bounds.start_offset):
-            return ProgressLost(claim.plan.job)
+        plan, known_end = claim.plan, claim.end_offset
+        if trimmed_unseen(known_end, expected, bounds.start_offset) and self._ledger.may_be_trimmed(
+            plan.job, plan.pinned_by, known_end, bounds
+        ):
+            return ProgressLost(plan.job)
         return None
 
     def _put_at_end(self, claim: Claim, chunk: Chunk, bounds: Bounds, newest: StoredChunk | None) -> Outcome | None:

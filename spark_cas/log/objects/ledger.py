@@ -76,12 +76,33 @@ class Ledger:
             result, upto = None, since
         result, upto = self._newest_from(job, upto, bounds, result)
         self._remember(job, result, upto)
-        return result if result and result.end_offset > bounds.start_offset else None
+        if result and result.end_offset > bounds.start_offset:
+            return result
+        result = self._trimmed(job, planned_end, bounds)
+        return result if result and result.base_offset >= planned_end else None
 
     def newer(self, job: str, known: Progress | None, unseen_from: int, bounds: Bounds) -> Progress | None:
         """Return the job's newest entry in the chunks from an offset on; None if it is not newer than ``known``."""
         result, _ = self._newest_from(job, max(unseen_from, bounds.start_offset), bounds, None)
+        result = result or self._trimmed(job, unseen_from, bounds)
         return result if result and result.rows > (known.rows if known else 0) else None
+
+    def may_be_trimmed(self, job: str, pinned_by: str, known_end: int, bounds: Bounds) -> bool:
+        """Return whether a trim may have removed an entry of a job that `progress` and `newer` do not find.
+
+        The caller knows all rows of the job below ``known_end``.
+        """
+        if self._chunks.trimmed_ledger(bounds.start_offset).known_from > known_end:
+            return True
+        # A trim does not keep the entries of a finished job. Read its state after the record of the trim.
+        return not self._chunks.is_unfinished(job, pinned_by)
+
+    def _trimmed(self, job: str, known_end: int, bounds: Bounds) -> Progress | None:
+        """Return the job's newest entry in the trimmed chunks; None if no row after ``known_end`` was trimmed."""
+        if bounds.start_offset <= known_end:
+            return None
+        ledger = self._chunks.trimmed_ledger(bounds.start_offset).ledger
+        return next((each for each in ledger if each.job == job and each.end_offset > known_end), None)
 
     def closed(self, job: str, pinned_by: str) -> Progress | None:
         """Return the entry with which a job ended without more rows under a plan; None if there is none."""

@@ -159,9 +159,12 @@ class ObjectLog(ObjectRegistry, Backend):
             self._require_recorded(plan)
             self._settle("plan", paths.entry("plan", plan.job), plan.pinned_by)
             ledger = self._ledger(partition, plan.group)
-            bounds, progress = ledger.progress(plan.job, plan.pinned_by, plan.end_offsets[partition])
-        if progress_lost(plan, partition, progress, bounds.start_offset):
-            return ProgressLost(plan.job)
+            planned_end = plan.end_offsets[partition]
+            bounds, progress = ledger.progress(plan.job, plan.pinned_by, planned_end)
+            if progress_lost(plan, partition, progress, bounds.start_offset) and ledger.may_be_trimmed(
+                plan.job, plan.pinned_by, planned_end, bounds
+            ):
+                return ProgressLost(plan.job)
         return Claim(partition, plan, resume_offset(plan, partition, progress), progress, bounds.end_offset)
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:

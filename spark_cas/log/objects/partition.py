@@ -5,7 +5,8 @@ known chunk, request the next name until one is free. A listing is necessary onl
 
 A trim records the new start offset and the last chunks before it, and then deletes the chunks below it. If a writer's
 chunk is below the start, the record shows whether the chunk was part of the log. A late writer may have reused a name
-that trimming had freed.
+that trimming had freed. The record also keeps the ledger entries of unfinished jobs, because the ledger of the log is
+in the chunks.
 """
 
 import json
@@ -13,11 +14,14 @@ import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
 from spark_cas.core.errors import ChunkDamagedError, StorageError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.plan import Progress
+from spark_cas.core.recorded_fields import from_fields, in_format
 from spark_cas.core.records import RECORDS, first_since
 from spark_cas.log.deadline import within
 from spark_cas.log.objects import documents, paths
@@ -41,6 +45,17 @@ _REMEMBERED = 32
 
 class TrimmedMeanwhileError(Exception):
     """Chunks were trimmed during a walk. Read the bounds, then retry."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrimmedLedger:
+    """The newest ledger entries in the chunks below the start of a partition."""
+
+    known_from: int
+    """The offset from which on no entry is missing, except those of finished jobs. It is above 0 if a trim removed a
+    damaged chunk, or if a version of this software trimmed that does not keep entries."""
+    ledger: tuple[Progress, ...] = ()
+    """The entry of each job that was planned and not complete when the trim began."""
 
 
 class PartitionChunks:
@@ -274,12 +289,13 @@ class PartitionChunks:
             keep_from = max((base for base in bases if base <= before_offset), default=0)
             if dry_run:
                 return Bounds(max(keep_from, bounds.start_offset), bounds.end_offset)
-            if keep_from > bounds.start_offset:
-                trimmed = [[each.base_offset, each.checksum] for each in self._chain_before(keep_from)]
-                document = documents.encode({"start_offset": keep_from, "trimmed": trimmed})
-                self._store.put_once(paths.start(self.number, keep_from), document)
-            start = self.start_offset()
-        # Each delete has its own deadline, because many deletes take long.
+        # Each read and each delete has its own deadline, because many of them take long.
+        if keep_from > bounds.start_offset:
+            trimmed = [[each.base_offset, each.checksum] for each in self._chain_before(keep_from)]
+            ledger = asdict(self._ledger_below(keep_from, bases))
+            document = documents.encode({"start_offset": keep_from, "trimmed": trimmed, **ledger})
+            self._store.put_once(paths.start(self.number, keep_from), document)
+        start = self.start_offset()
         self._store.delete([paths.chunk(self.number, base) for base in bases if base < start])
         self._store.delete(self._store.below(paths.starts(self.number))[:-_REMEMBERED])
         return Bounds(start, bounds.end_offset)
@@ -298,6 +314,65 @@ class PartitionChunks:
             if any(each.base_offset <= base for each in trimmed):
                 answer = False
         return answer
+
+    def trimmed_ledger(self, start: int) -> TrimmedLedger:
+        """Return the ledger entries that the trim to a start offset recorded.
+
+        Raises TrimmedMeanwhileError if later trims removed the record.
+        """
+        if start == 0:
+            return TrimmedLedger(0)
+        path = paths.start(self.number, start)
+        data = self._store.get(path)
+        if data is None:
+            raise TrimmedMeanwhileError
+        fields = {"known_from": start, "ledger": [], **documents.decode(data, path)}
+        with in_format(path):
+            return from_fields(TrimmedLedger, {name: fields[name] for name in ("known_from", "ledger")})
+
+    def is_unfinished(self, job: str, pinned_by: str | None = None) -> bool:
+        """Return whether the registry has a plan of a job, which is that of ``pinned_by``, and no completion."""
+        if self._store.get(paths.entry("completion", job)) is not None:
+            return False
+        data = self._store.get(paths.entry("plan", job))
+        if data is None:
+            return False
+        return pinned_by is None or documents.decode(data, f"the plan of job {job!r}").get("pinned_by") == pinned_by
+
+    def _ledger_below(self, offset: int, bases: list[int]) -> TrimmedLedger:
+        """Return the newest ledger entry of each unfinished job in the chunks below an offset.
+
+        ``bases`` are the base offsets of the chunks, for a search after a damaged one. Raises StorageError if other
+        trims interrupted each attempt until the deadline.
+        """
+        doing = f"trimming {self._store.at(paths.partition(self.number))}"
+        wait = self._store.wait(doing)
+        while True:
+            at = start = self.start_offset()
+            with suppress(TrimmedMeanwhileError):
+                trimmed = self.trimmed_ledger(start)
+                known_from, ledger = trimmed.known_from, {each.job: each for each in trimmed.ledger}
+                while at < offset:
+                    stored = None
+                    with suppress(ChunkDamagedError):
+                        stored = self.chunk_at(at)
+                    if stored is None:
+                        # Any job may have had a newer entry here.
+                        at = known_from = min((base for base in bases if base > at), default=offset)
+                        ledger = {}
+                    else:
+                        if stored.header.progress:
+                            ledger[stored.header.progress.job] = stored.header.progress
+                        at = stored.header.end_offset
+                if self.start_offset() == start:
+                    # A job without a plan was forgotten, or never resumes.
+                    kept = (each for each in ledger.values() if self.is_unfinished(each.job))
+                    return TrimmedLedger(known_from, tuple(kept))
+            if not wait.again("others trimmed it meanwhile"):
+                raise StorageError(
+                    f"{doing}: others trimmed it again and again for {wait.waited:.0f} s. Nothing was deleted. Trim "
+                    f"again later."
+                )
 
     def end(self, epoch: int) -> int:
         """Append the control chunk of an epoch, unless the partition has one, and return the end offset.
