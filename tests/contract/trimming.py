@@ -13,10 +13,9 @@ from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.jobs import forget_job
 from spark_cas.log.load.append_once import append_once
-from spark_cas.log.load.atomic_load import abort_left
 from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.contract.base import ContractBase
-from tests.contract.whole import ROWS, run_whole
+from tests.contract.whole import run_whole
 from tests.support.batches import run_batch
 from tests.support.faults import Fault, FaultyLog, InjectedFaultError, When
 from tests.support.loads import TEN, crash_after_chunks, run_job
@@ -247,15 +246,6 @@ class TrimContract(ContractBase):
             trim_all(backend, partition)
         assert run_whole(backend, "job", expected="none").rows == 30
         assert [values_in(backend, each) for each in range(3)] == [["y"]] * 3
-
-    def test_rows_of_an_aborted_load_are_no_progress_after_a_trim(self, backend: Backend) -> None:
-        with pytest.raises(InjectedFaultError):
-            run_whole(FaultyLog(backend, Fault("put_entry", 1, When.BEFORE)), "job", expected="none")
-        abort_left(backend, "job")
-        for partition in range(3):
-            trim_all(backend, partition)
-        assert run_whole(backend, "job", expected="none").rows == 30
-        assert [values_in(backend, each) for each in range(3)] == [["y", *ROWS[each]] for each in range(3)]
 
     @pytest.mark.parametrize("first", ["trim", "forget"])
     def test_trimmed_rows_of_a_forgotten_job_are_not_those_of_a_new_one(self, backend: Backend, first: str) -> None:

@@ -9,8 +9,10 @@ from spark_cas.core.outcome import ProgressLost
 from spark_cas.core.plan import PartitionResult
 from spark_cas.log import clock
 from spark_cas.log.jobs import forget_job
+from spark_cas.log.load.atomic_load import abort_left
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import documents, paths
+from tests.contract.whole import ROWS, pin, run_whole, tasks
 from tests.objects.places import flaky_log, reopened
 from tests.support.writing import JobWriter, append_foreign, claim_of, values_in
 
@@ -159,3 +161,14 @@ def test_claim_during_trims_reads_the_entry_of_the_newest():
     assert not store.before
     JobWriter(log, plan).must_append("b")
     assert values_in(log, 0) == ["y", "b"]
+
+
+def test_rows_of_an_aborted_load_are_no_progress_after_a_trim():
+    log, _ = flaky_log(3)
+    tasks(log, pin(log, "job", "none"), ROWS)
+    abort_left(log, "job")
+    for partition in range(3):
+        append_foreign(log, partition, "x")
+        log.trim(partition, append_foreign(log, partition, "y").range.base_offset)
+    assert run_whole(reopened(log), "job", expected="none").rows == 30
+    assert [values_in(log, each) for each in range(3)] == [["y", *ROWS[each]] for each in range(3)]

@@ -186,16 +186,20 @@ def test_a_trimming_during_an_append_hides_no_other_attempt(at_call):
     assert values_in(log, 0)[-1] == "f"
 
 
-def test_every_process_forgets_progress_whose_rows_were_trimmed():
+@pytest.mark.parametrize("planned", [True, False])
+def test_every_process_keeps_progress_of_trimmed_rows_if_the_job_has_a_plan(planned):
     log, _ = flaky_log()
-    plan = log.record_plan(plan_of(log, "job"))
-    JobWriter(log, plan).must_append("a")
+    plan = plan_of(log, "job")
+    if planned:
+        log.record_plan(plan)
+    writer = JobWriter(log, plan)
+    writer.must_append("a")
     append_foreign(log, 0, "b")
     append_foreign(log, 0, "c")
     assert log.progress(0, "job") is not None
     log.trim(0, 3)
-    assert log.progress(0, "job") is None
-    assert reopened(log).progress(0, "job") is None
+    expected = writer.claim.progress if planned else None
+    assert (log.progress(0, "job"), reopened(log).progress(0, "job")) == (expected, expected)
 
 
 def test_a_trim_that_dies_before_it_deletes_has_trimmed():
