@@ -69,6 +69,8 @@ class PartitionChunks:
         self.group = group
         """The group whose uncommitted chunks are included; empty to include none."""
         self._newest: StoredChunk | None = None
+        self._trim_record = (0, TrimmedLedger(0))
+        """The start offset whose record was read last, and its ledger entries."""
 
     def as_read_by(self, group: str) -> "PartitionChunks":
         """Return the partition as the writers of a group read it. The copy shares the cached newest chunk."""
@@ -320,15 +322,16 @@ class PartitionChunks:
 
         Raises TrimmedMeanwhileError if later trims removed the record.
         """
-        if start == 0:
-            return TrimmedLedger(0)
-        path = paths.start(self.number, start)
-        data = self._store.get(path)
-        if data is None:
-            raise TrimmedMeanwhileError
-        fields = {"known_from": start, "ledger": [], **documents.decode(data, path)}
-        with in_format(path):
-            return from_fields(TrimmedLedger, {name: fields[name] for name in ("known_from", "ledger")})
+        if start != self._trim_record[0]:
+            path = paths.start(self.number, start)
+            data = self._store.get(path)
+            if data is None:
+                raise TrimmedMeanwhileError
+            fields = {"known_from": start, "ledger": [], **documents.decode(data, path)}
+            with in_format(path):
+                fields = {name: fields[name] for name in ("known_from", "ledger")}
+                self._trim_record = start, from_fields(TrimmedLedger, fields)
+        return self._trim_record[1]
 
     def is_unfinished(self, job: str, pinned_by: str | None = None) -> bool:
         """Return whether the registry has a plan of a job, which is that of ``pinned_by``, and no completion."""
