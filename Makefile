@@ -286,10 +286,10 @@ chaos-mutants: ready ## plant known defects one by one, and report those that ch
 	$(BIN)/python -m tests.chaos.planted
 
 demo: $(STAMP) needs-java ## load real flights twice, reject a stale writer, read the state
-	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python jobs/demo.py
+	SPARK_CONF_DIR=$(CURDIR)/conf SPARK_CAS_LOG_LEVEL=WARNING $(BIN)/python jobs/demo.py
 
 demo-kafka: $(STAMP) needs-java kafka-jars ## run the same on a Kafka broker, with another producer and a stream
-	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python jobs/demo_kafka.py
+	SPARK_CONF_DIR=$(CURDIR)/conf SPARK_CAS_LOG_LEVEL=WARNING $(BIN)/python jobs/demo_kafka.py
 
 kafka: $(STAMP) needs-java kafka-jars ## run one Kafka broker in the foreground, for experiments, until Ctrl-C
 	@$(BIN)/python -m tools.kafka_broker --conf conf/kafka
@@ -313,7 +313,8 @@ lock: $(STAMP) ## write the versions and hashes of all dependencies and jars for
 	printf '%s\n' '.[test,demo,bench]' ./examples/key_value_store 'pyspark==$(PYSPARK)' hatchling editables setuptools wheel | \
 		$(UV_COMPILE) --universal --upgrade \
 		--no-emit-package spark-cas --no-emit-package key-value-store --output-file .ci/requirements.lock
-	for each in $(FURTHER); do echo pyspark==$$each | $(UV_COMPILE) --no-deps; done > .ci/pyspark.lock
+	for each in $(FURTHER); do echo pyspark==$$each | $(UV_COMPILE) --no-deps || exit 1; done > .ci/pyspark.lock.new
+	mv .ci/pyspark.lock.new .ci/pyspark.lock
 	$(BIN)/python -m tools.kafka_broker --lock-jars
 
 # With --strict, it fails if the service does not know a package. Mirrors of PyPI serve no vulnerabilities: then use SERVICE=osv.

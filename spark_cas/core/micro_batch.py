@@ -12,9 +12,9 @@ from spark_cas.core.errors import CheckpointMismatchError, JobMismatchError
 from spark_cas.core.plan import BatchProgress, Plan, Progress
 from spark_cas.core.records import RECORDS
 
-ORDER_COLUMNS = ("key", "timestamp", "value")
 OFFSET = "offset"
 """The column that rows of a log or topic have besides those of `RECORDS`."""
+ORDER_COLUMNS = ("key", "timestamp", "value")
 """The columns that can order the rows of a batch. Digests order rows that are equal in all of them."""
 
 _DEFAULT_KEPT_MS = 7 * 24 * 3_600_000

@@ -166,7 +166,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, LockTable):
                     yield base_offset, records
                     next_offset = base_offset + records.num_rows
             except UnreadableRecordError as error:
-                if error.offset is None:
+                if error.offset is None or error.offset < next_offset:
                     raise
                 yield from self.read(partition, OffsetRange(next_offset, error.offset), columns)
                 next_offset = error.offset + 1

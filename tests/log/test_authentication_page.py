@@ -2,6 +2,7 @@
 
 import pytest
 
+from spark_cas.log.kafka.settings import kerberos
 from spark_cas.options.parse import parse_read, parse_write
 from tests.pages import blocks
 
@@ -11,7 +12,8 @@ TOPIC = {"kafka.bootstrap.servers": "b-1.demo.c2.kafka.eu-west-1.amazonaws.com:9
 
 
 @pytest.mark.parametrize("text", OPTIONS)
-def test_options_are_accepted(text):
+def test_options_are_accepted(text, monkeypatch):
+    monkeypatch.setattr(kerberos, "client_has_kerberos", lambda: True)
     options = dict(line.split(" = ", 1) for line in text.splitlines())
     assert parse_write({**TOPIC, **options}).spec == parse_read({**TOPIC, **options}).selection.spec
 

@@ -295,7 +295,7 @@ Gap(w) ==
                      ELSE Sent(w, ws[w]))
     /\ UNCHANGED brokers /\ Others
 
-(* WholeAppends._commit: another run may have committed, and an expansion may have begun. *)
+(* GroupWriter._commit_group: another run may have committed, and an expansion may have begun. *)
 Outcome(w) ==
     /\ At(w, "outcome")
     /\ ~Pending(Job(w))

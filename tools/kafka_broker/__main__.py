@@ -58,7 +58,8 @@ def _archive_classes() -> None:
     if archive.exists():
         return
     staging = archive.with_suffix(f".{os.getpid()}")
-    options = {"JAVA_TOOL_OPTIONS": f"-XX:ArchiveClassesAtExit={staging} -Xlog:disable"}
+    given = os.environ.get("JAVA_TOOL_OPTIONS", "")
+    options = {"JAVA_TOOL_OPTIONS": f"{given} -XX:ArchiveClassesAtExit={staging} -Xlog:disable"}
     with patch.dict(os.environ, options), KafkaBroker(_CONF) as broker:
         node = broker.node(1)
         os.kill(node.pid, signal.SIGTERM)

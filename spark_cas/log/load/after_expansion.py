@@ -5,6 +5,8 @@ of its partitions. `spark_cas.route` routes the remaining rows of the same input
 these rows has its own name, and expects the offsets at which the earlier plan ended.
 """
 
+from contextlib import suppress
+
 from spark_cas.core.check_name import LONGEST_NAME
 from spark_cas.core.errors import ConditionalLogError, JobMismatchError, LayoutChangedError
 from spark_cas.core.expansion import Expansion
@@ -111,13 +113,14 @@ def plan_of_remaining(log: Backend, layout: Layout, newest: Plan, job: str, earl
 def with_resumable(error: ConditionalLogError, plan: Plan, log: Backend | None = None) -> ConditionalLogError:
     """Return a LayoutChangedError with the field ``resumable``, and any other error unchanged.
 
-    Without the log, the kind of the write alone decides. Raises the errors of `Log.layouts`.
+    If there is no log, or it cannot be read, the kind of the write alone decides.
     """
     if not isinstance(error, LayoutChangedError):
         return error
     resumable = not (plan.stream or plan.by_key or plan.round_of)
-    if resumable and log is not None and log.layouts().pending is None:
-        resumable = _can_go_on(log, plan)
+    if resumable and log is not None:
+        with suppress(ConditionalLogError):
+            resumable = log.layouts().pending is not None or _can_go_on(log, plan)
     return error.with_message(error.message, resumable=resumable)
 
 

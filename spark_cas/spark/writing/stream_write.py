@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_cas.core.errors import ConditionalLogError, ConflictError, OptionError
+from spark_cas.core.errors import ConditionalLogError, ConflictError, LayoutChangedError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.load_locks import LoadLock
 from spark_cas.core.micro_batch import Batch
@@ -354,6 +354,8 @@ def _with_job_state(
 ) -> ConditionalLogError:
     """Return the error of the tasks with the state of the job in the log, if the log can be read."""
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
+    if isinstance(refusal, LayoutChangedError):
+        refusal = refusal.with_message(refusal.message, resumable=False)
     job = sink.request.job if isinstance(refusal, ConflictError) else None
     with suppress(ConditionalLogError):
         with open_here(sink.request.spec.as_reached()) as log:

@@ -372,7 +372,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 )
                 log_removed_rows(log, completion)
             except (RefusedError, InputError) as error:
-                raise self._with_rows(log, with_resumable(error, task.plan), messages) from None
+                raise self._with_rows(log, with_resumable(error, task.plan, log), messages) from None
             finally:
                 release_lock(log, task.lock)
         return completion

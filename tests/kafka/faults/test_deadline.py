@@ -20,6 +20,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import atomic_append, writer
 from spark_cas.log.kafka.append.fence import Fence
+from spark_cas.log.kafka.append.placement import await_visible
 from spark_cas.log.kafka.client import kept_clients, sending
 from spark_cas.log.kafka.client.clients import TransactionalProducer, reader
 from spark_cas.log.kafka.topic import topics
@@ -124,6 +125,21 @@ def run_whole_once(spec, rows):
         append = partial(append_rows, log, plan, kept, task="run/0", limits=LIMITS)
         results = in_one_transaction(log, plan, append, fenced_retry_wait_seconds=1.0)
         complete_job(log, plan, results)
+
+
+def test_atomic_load_waits_until_the_rows_of_all_its_chunks_are_visible(broker, monkeypatch):
+    """The last stable offset is at the first record of the load until a broker has written the marker."""
+    awaited = {}
+
+    def waiting(admin, at, records):
+        awaited[at.partition] = records
+        return await_visible(admin, at, records)
+
+    monkeypatch.setattr(atomic_append, "await_visible", waiting)
+    topic = create_topic(broker.bootstrap, 2)
+    run_whole_once(spec_of(broker.bootstrap, topic), WHOLE_ROWS)
+    assert {at: len(records) for at, records in awaited.items()} == {at: len(rows) for at, rows in WHOLE_ROWS.items()}
+    assert all(len(rows) > LIMITS.max_records for rows in WHOLE_ROWS.values())
 
 
 def test_suspended_broker_is_waited_for_at_each_step_of_an_atomic_load(broker, monkeypatch):

@@ -16,7 +16,7 @@ from spark_cas.core.group import ABORTED, GroupOutcome, batch_of, takes_place
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Fenced, Outcome, Refusal, Truncated, error_of
 from spark_cas.core.plan import Plan, Progress, resume_offset
-from spark_cas.log.deadline import within
+from spark_cas.log.deadline import fresh_deadline, within
 from spark_cas.log.kafka.append.fence import Fence, ProducerPool
 from spark_cas.log.kafka.append.placement import Landed, await_visible
 from spark_cas.log.kafka.append.transaction import OPEN_FOR_TOO_LONG, Failed, Transactions
@@ -61,7 +61,12 @@ class GroupWriter(Transactions):
             if changed is not None:
                 return changed
             # Check after fencing, not before: an abort is recorded first, and then fences the writer.
-            if self._is_aborted(plan.group):
+            try:
+                aborted = self._is_aborted(plan.group)
+            except ConditionalLogError:
+                self._drop()
+                raise
+            if aborted:
                 self._drop()
                 self._fence.lost = True
                 return Fenced(None)
@@ -156,21 +161,28 @@ class GroupWriter(Transactions):
             if isinstance(changed, Failed):
                 self._overtaken(changed)
             return ABORTED
-        parts = self._parts
-        _, failed = self._commit()
+        parts, unclear = self._parts, self._commit()
         self.known.clear()
-        if failed is not None:
-            result = self.outcome()
-            # Brokers also fence a writer whose transaction they ended.
-            lost = failed.fenced and not (failed.timed_out and not self._is_aborted(self._plan.group))
-            if result is None and not lost:
-                self._overtaken(failed)
-            return result or ABORTED
-        for partition, part in parts.items():
-            visible = await_visible(self._admin, self._at(partition), part.sent.at)
+        if unclear is not None:
+            # Determine the outcome under a fresh deadline.
+            with fresh_deadline(self._spec.patience_seconds):
+                failed = self._resolve(parts, unclear)
+                return wanted if failed is None else self._ended(failed)
+        for entry in entries:
+            at = OffsetRange(entry.base_offset, entry.end_offset)
+            visible = await_visible(self._admin, self._at(entry.partition), at)
             if isinstance(visible, Truncated):
-                raise error_of(visible, partition)
+                raise error_of(visible, entry.partition)
         return wanted
+
+    def _ended(self, failed: Failed) -> GroupOutcome:
+        """Return the outcome after a commit that did not take place. Raises as `_overtaken`, for a retry."""
+        result = self.outcome()
+        # Brokers also fence a writer whose transaction they ended.
+        lost = failed.fenced and not (failed.timed_out and not self._is_aborted(self._plan.group))
+        if result is None and not lost:
+            self._overtaken(failed)
+        return result or ABORTED
 
     def _overtaken(self, failed: Failed) -> Fenced:
         """Return Fenced if another run took over. Otherwise raise TransactionEndedError, for a retry."""

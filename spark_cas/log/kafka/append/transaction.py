@@ -19,7 +19,7 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost
 from spark_cas.core.plan import Plan, Progress, progress_lost, resume_offset
 from spark_cas.log import timing
-from spark_cas.log.deadline import fresh_deadline, within
+from spark_cas.log.deadline import within
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, is_checked, same_rows
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.placement import Landed, landed
@@ -93,7 +93,7 @@ class Transactions(ABC):
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         """Append a chunk, or close the job if the chunk has no records.
 
-        Raises SchemaError, StorageError: nothing of the transaction is or becomes visible.
+        Raises SchemaError, StorageError: nothing of this chunk is or becomes visible.
         """
         refuse_unsendable(chunk.records)
         self._plan = claim.plan
@@ -262,24 +262,22 @@ class Transactions(ABC):
             raise plain_error(error, f"appending to topic {self._spec.topic}", *to_append(self._spec)) from None
         return Failed(reason_of(code))
 
-    def _commit(self) -> tuple[bool, Failed | None]:
-        """Commit the open transaction. Return whether its reply was lost, and None if it is committed.
+    def _commit(self) -> KafkaException | None:
+        """Commit the open transaction. Return the error of a commit that got no reply, or was rejected.
 
-        Raises ConditionalLogError: the outcome is unknown.
+        Then call `_resolve` with the parts of the transaction, under a fresh deadline.
         """
-        parts, self._parts = self._parts, {}
+        self._parts = {}
         try:
             self._fence.instance.commit()
         except KafkaException as error:
-            # Determine the outcome under a fresh deadline.
-            with fresh_deadline(self._spec.patience_seconds):
-                return True, self._resolve(parts, error)
-        return False, None
+            return error
+        return None
 
     def _resolve(self, parts: dict[int, Part], error: KafkaException) -> Failed | None:
         """Find out from the ledger whether a commit that got no reply, or was rejected, took place.
 
-        Return None if it did. The fence is dropped either way.
+        Return None if it did. The fence is dropped either way. Raises ConditionalLogError: the outcome is unknown.
         """
         timed_out, fenced = self._fence.timed_out, meaning_of(self._fence.code_of(error)) is Meaning.FENCED
         self._fence.drop()

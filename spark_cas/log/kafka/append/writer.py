@@ -7,12 +7,12 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import ConditionalLogError, StorageError, UndecidedError
+from spark_cas.core.errors import ConditionalLogError, StorageError, UndecidedError, UnreadableRecordError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, LayoutChanged, Outcome, Refusal, Truncated, Unknown
 from spark_cas.core.plan import Plan, resume_offset
 from spark_cas.log import timing
-from spark_cas.log.deadline import Wait
+from spark_cas.log.deadline import Wait, fresh_deadline
 from spark_cas.log.kafka.append.checks import Checks, fenced_since
 from spark_cas.log.kafka.append.placement import await_visible
 from spark_cas.log.kafka.append.transaction import INTERLEAVED, OPEN_FOR_TOO_LONG, Failed, Part, Transactions
@@ -66,7 +66,7 @@ class PartitionWriter(Transactions):
             attempts += 1
             try:
                 outcome = self._try(claim, chunk)
-            except StorageError as error:
+            except (StorageError, UnreadableRecordError) as error:
                 raise error.with_message(f"{error.message} {_NOTHING}") from None
             if isinstance(outcome, Appended):
                 aborted_rows, self._aborted_rows = self._aborted_rows, 0
@@ -96,14 +96,29 @@ class PartitionWriter(Transactions):
             return self._why_failed(claim, chunk, self._failed(error, claim.partition, chunk))
         if failed is None:
             part = self._parts[claim.partition]
-            try:
-                resolved, failed = self._commit()
-            except ConditionalLogError:
-                return Unknown("the reply to the commit was lost, and the ledger could not be read")
-            if failed is None:
-                return self._acknowledge(part, resolved=resolved)
+            unclear = self._commit()
+            if unclear is None:
+                return self._acknowledge(part)
+            # Determine the outcome under a fresh deadline.
+            with fresh_deadline(self._spec.patience_seconds):
+                return self._resolved(claim, chunk, part, unclear)
         if isinstance(failed, LayoutChanged):
             return failed
+        self._aborted_rows += chunk.records.num_rows
+        return self._why_failed(claim, chunk, failed)
+
+    def _resolved(self, claim: Claim, chunk: Chunk, part: Part, error: KafkaException) -> Outcome | Failed:
+        """Return the outcome of a commit that got no reply, or was rejected."""
+        try:
+            failed = self._resolve({claim.partition: part}, error)
+            if failed is None:
+                return self._acknowledge(part, resolved=True)
+            (entry,) = self._entries([claim.partition])
+        except ConditionalLogError:
+            return Unknown("the reply to the commit was lost, and the ledger could not be read")
+        other = None if failed.fenced else fenced_since(entry, claim.progress)
+        if other is not None:
+            return other
         self._aborted_rows += chunk.records.num_rows
         return self._why_failed(claim, chunk, failed)
 
@@ -183,7 +198,7 @@ class PartitionWriter(Transactions):
         self._fence.give_way()
         return Fenced(None)
 
-    def _acknowledge(self, part: Part, *, resolved: bool) -> Outcome:
+    def _acknowledge(self, part: Part, *, resolved: bool = False) -> Outcome:
         """Wait until readers can see a committed chunk, and return its outcome. The commit uses up the claim.
 
         If the partition ends one offset past the records, that offset can only be the transaction's own marker, and

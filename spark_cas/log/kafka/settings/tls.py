@@ -207,13 +207,14 @@ def _content(values: Mapping[str, str], setting: str, command: str, kind: str) -
 
 
 def _certificates(values: Mapping[str, str]) -> str:
-    """Return the certificates of a PKCS12 trust store as PEM."""
+    """Return the certificates of a PKCS12 or JKS trust store as PEM."""
     content = _content(values, _TRUST_LOCATION, CONVERT_TRUST_STORE, "PEM")
-    store = _store(content, _TRUST_LOCATION, values.get(_TRUST_PASSWORD), CONVERT_TRUST_STORE_P12)
+    command = CONVERT_TRUST_STORE if content.startswith(_JKS) else CONVERT_TRUST_STORE_P12
+    store = _store(content, _TRUST_LOCATION, values.get(_TRUST_PASSWORD), command)
     if store.key is not None or not store.additional_certs:
         raise OptionError(
             f"option kafka.{_TRUST_LOCATION} is not usable: the file must have trusted certificates and no private "
-            f"key. Export the certificates, and set the type to PEM: {CONVERT_TRUST_STORE_P12}."
+            f"key. Export the certificates, and set the type to PEM: {command}."
         )
     return _pem(store.additional_certs).decode()
 
