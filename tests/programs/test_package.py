@@ -21,8 +21,8 @@ from tests.spark.short_runs import conf_folder
 TREE = Path(__file__).parents[2]
 ROWS = 200_000
 NAME = f"spark_cas-{__version__}"
-PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-"""The versions of Python that pyspark 4.2 names, from the oldest that the package accepts."""
+PYTHONS = ("3.11", "3.12", "3.13")
+"""The versions of Python that the package names."""
 
 
 @pytest.fixture(scope="module")
