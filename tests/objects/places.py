@@ -1,5 +1,7 @@
 """Object logs on this machine, for tests."""
 
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from uuid import uuid4
 
@@ -24,6 +26,17 @@ def reopened(backend: Backend) -> ObjectLog:
 def memory_spec() -> LogSpec:
     """Return a new address in memory."""
     return LogSpec.parse(f"memory:///{uuid4().hex}/flights")
+
+
+def at_call(number: int, action: Callable[[], object]) -> Callable[[str], None]:
+    """Return a function for `FlakyStore.before` that does something once, before the call of this number."""
+    calls = count(1)
+
+    def before(_path: str) -> None:
+        if next(calls) == number:
+            action()
+
+    return before
 
 
 def flaky_log(partitions: int = 1, *, patience: str = "120s") -> tuple[ObjectLog, FlakyStore]:

@@ -13,7 +13,7 @@ from spark_cas.log.load.atomic_load import abort_left
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import documents, paths
 from tests.contract.whole import ROWS, pin, run_whole, tasks
-from tests.objects.places import flaky_log, reopened
+from tests.objects.places import at_call, flaky_log, reopened
 from tests.support.writing import JobWriter, append_foreign, claim_of, values_in
 
 NONE = ExpectedOffsets.parse("none")
@@ -84,20 +84,13 @@ def test_trim_that_was_killed_loses_no_entry(step):
     assert store.inner.below("partition=00000") == [paths.chunk(0, 2)]
 
 
-@pytest.mark.parametrize("at_read", range(1, 12))
-def test_entries_survive_a_concurrent_trim(at_read):
+@pytest.mark.parametrize("number", range(1, 12))
+def test_entries_survive_a_concurrent_trim(number):
     log, store = flaky_log()
     (one, first), (two, second) = begin(log, "one", "a", "b"), begin(log, "two", "c")
     for value in "xyz":
         append_foreign(log, 0, value)
-    reads = 0
-
-    def meanwhile(_path):
-        nonlocal reads
-        reads += 1
-        if reads == at_read:
-            reopened(log).trim(0, 4)
-
+    meanwhile = at_call(number, lambda: reopened(log).trim(0, 4))
     store.before |= {"get": meanwhile, "get_end": meanwhile}
     log.trim(0, 5)
     store.before.clear()

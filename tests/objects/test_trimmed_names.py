@@ -9,7 +9,7 @@ from spark_cas.core.outcome import Appended, Conflict, Fenced, ProgressLost, Unk
 from spark_cas.log.objects import partition, paths
 from spark_cas.log.objects.store_replies import PutReply
 from tests.objects.flaky_store import lost
-from tests.objects.places import flaky_log, reopened
+from tests.objects.places import at_call, flaky_log, reopened
 from tests.support.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 
 
@@ -142,8 +142,8 @@ def test_outcome_without_a_record_is_unknown(monkeypatch):
     assert JobWriter(log, writer.claim.plan).append(table_of("x")) == Conflict(0, 7, 4)
 
 
-@pytest.mark.parametrize("at_call", range(1, 12))
-def test_a_trimming_during_a_claim_hides_no_progress(at_call):
+@pytest.mark.parametrize("number", range(1, 12))
+def test_a_trimming_during_a_claim_hides_no_progress(number):
     """A claim without expected offsets would append its own rows twice if it missed them."""
     log, store = flaky_log()
     plan = plan_of(log, "job", "none")
@@ -152,34 +152,20 @@ def test_a_trimming_during_a_claim_hides_no_progress(at_call):
     for value in "abcdef":
         writer.must_append(value)
     store.inner.delete([paths.job_hint("job", 0), paths.end_hint(0)])
-    calls = 0
-
-    def trim_now(_):
-        nonlocal calls
-        calls += 1
-        if calls == at_call:
-            reopened(log).trim(0, 6)
-
+    trim_now = at_call(number, lambda: reopened(log).trim(0, 6))
     store.before |= {"get_end": trim_now, "below": trim_now}
     assert claim_of(log, 0, plan).progress == writer.claim.progress
 
 
-@pytest.mark.parametrize("at_call", range(1, 12))
-def test_a_trimming_during_an_append_hides_no_other_attempt(at_call):
+@pytest.mark.parametrize("number", range(1, 12))
+def test_a_trimming_during_an_append_hides_no_other_attempt(number):
     log, store = flaky_log()
     plan = plan_of(log, "job", "none")
     sleeper = JobWriter(log, plan, task="run/0-late")
     first = JobWriter(reopened(log), plan, task="run/0-first")
     for value in "abcdef":
         first.must_append(value)
-    calls = 0
-
-    def trim_now(_):
-        nonlocal calls
-        calls += 1
-        if calls == at_call:
-            reopened(log).trim(0, 6)
-
+    trim_now = at_call(number, lambda: reopened(log).trim(0, 6))
     store.before |= {"get_end": trim_now, "below": trim_now}
     assert sleeper.append(table_of("a")) == Fenced("run/0-first")
     store.before.clear()
@@ -256,22 +242,19 @@ def a_sleepers_put(log, store, plan):
     return held[0]
 
 
-@pytest.mark.parametrize("at_call", range(1, 16))
-def test_a_sleepers_put_during_a_claim_is_no_progress(at_call):
+@pytest.mark.parametrize("number", range(1, 16))
+def test_a_sleepers_put_during_a_claim_is_no_progress(number):
     """Its chunk fits between its neighbors, but this range has been trimmed, so its rows are not in the log."""
     log, store = flaky_log()
     plan = log.record_plan(plan_of(log, "job", "none"))
     path, data = a_sleepers_put(log, store, plan)
-    calls = 0
 
-    def trim_and_wake(_):
-        nonlocal calls
-        calls += 1
-        if calls == at_call:
-            reopened(log).trim(0, 6)
-            store.inner.create(path, data)
+    def trim_and_wake():
+        reopened(log).trim(0, 6)
+        store.inner.create(path, data)
 
-    store.before |= {"get": trim_and_wake, "get_end": trim_and_wake, "below": trim_and_wake}
+    before = at_call(number, trim_and_wake)
+    store.before |= {"get": before, "get_end": before, "below": before}
     claimed = log.claim(0, plan)
     assert claimed == ProgressLost("job") or (isinstance(claimed, Claim) and claimed.progress is None)
     store.before.clear()

@@ -53,6 +53,8 @@ class Failed:
     fenced: bool = False
     """Whether the brokers report a newer producer. They also do if they ended the transaction (`timed_out`)."""
     timed_out: bool = False
+    entries: tuple[Progress | None, ...] = ()
+    """The job's ledger entries, read after a commit that did not take place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,10 +290,11 @@ class Transactions(ABC):
             self._fence.drop()
         # Require an exact match, because another attempt at the same chunk leaves the same rows at other offsets.
         # An entry that differs may be older than the commit.
-        entered = any(each == parts[each.partition].entry for each in self._entries(parts) if each is not None)
+        entries = self._entries(parts)
+        entered = any(each == parts[each.partition].entry for each in entries if each is not None)
         if entered or any(self._is_visible(partition, part) for partition, part in parts.items()):
             return None
-        return Failed("the commit failed, and the ledger has no entry of it", fenced, fenced and timed_out)
+        return Failed("the commit failed, and the ledger has no entry of it", fenced, fenced and timed_out, entries)
 
     def _is_visible(self, partition: int, part: Part) -> bool:
         """Return whether a committed record is at these offsets. Offsets are never reused, so it is of this chunk.

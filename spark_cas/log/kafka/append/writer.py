@@ -111,12 +111,11 @@ class PartitionWriter(Transactions):
         """Return the outcome of a commit that got no reply, or was rejected."""
         try:
             failed = self._resolve({claim.partition: part}, error)
-            if failed is None:
-                return self._acknowledge(part, resolved=True)
-            (entry,) = self._entries([claim.partition])
         except ConditionalLogError:
             return Unknown("the reply to the commit was lost, and the ledger could not be read")
-        other = None if failed.fenced else fenced_since(entry, claim.progress)
+        if failed is None:
+            return self._acknowledge(part, resolved=True)
+        other = fenced_since(failed.entries[0], claim.progress)
         if other is not None:
             return other
         self._aborted_rows += chunk.records.num_rows

@@ -156,9 +156,10 @@ def with_stores(values: dict[str, str]) -> dict[str, str]:
         OptionError: A file cannot be read, or its password is wrong.
     """
     if _LOCATION in values and _content(values, _LOCATION, CONVERT_KEY_STORE, "PKCS12").startswith(_JKS):
-        pem, password = key_store_pem(values).decode(), values[_PASSWORD]
+        (certificates, key), password = _key_store_parts(values), values[_PASSWORD]
         values = {name: value for name, value in values.items() if name not in (_LOCATION, _PASSWORD)}
-        values |= {"ssl.certificate.pem": pem, "ssl.key.pem": pem, "ssl.key.password": password}
+        values |= {"ssl.certificate.pem": certificates.decode(), "ssl.key.pem": key.decode()}
+        values |= {"ssl.key.password": password}
     if _TRUST_LOCATION not in values:
         return values
     others = {name: value for name, value in values.items() if name not in (_TRUST_LOCATION, _TRUST_PASSWORD)}
@@ -173,6 +174,11 @@ def key_store_pem(values: Mapping[str, str]) -> bytes:
     Raises:
         OptionError: The file cannot be read, its password is wrong, or the library cryptography is missing.
     """
+    return b"".join(_key_store_parts(values))
+
+
+def _key_store_parts(values: Mapping[str, str]) -> tuple[bytes, bytes]:
+    """Return the certificates and the encrypted private key of `key_store_pem`."""
     content = _content(values, _LOCATION, CONVERT_KEY_STORE, "PKCS12")
     store = _store(content, _LOCATION, values[_PASSWORD], CONVERT_KEY_STORE_P12)
     if store.key is None or store.cert is None:
@@ -184,7 +190,7 @@ def key_store_pem(values: Mapping[str, str]) -> bytes:
     encryption = serialization.BestAvailableEncryption(values[_PASSWORD].encode())
     pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     key: bytes = store.key.private_bytes(pem, pkcs8, encryption)
-    return _pem([store.cert, *store.additional_certs]) + key
+    return _pem([store.cert, *store.additional_certs]), key
 
 
 def _content(values: Mapping[str, str], setting: str, command: str, kind: str) -> bytes:
