@@ -42,9 +42,9 @@ def test_put_get_cas_and_delete(asked):
     assert asked("get")[:2] == (0, b"1")
     code, newer, _ = asked("cas", "2", "--version", version.decode().strip())
     assert (code, int(newer) > int(version)) == (0, True)
-    code, out, told = asked("cas", "3", "--version", version.decode().strip())
+    code, out, stderr = asked("cas", "3", "--version", version.decode().strip())
     assert (code, out) == (3, b"")
-    assert told.startswith("error: [VERSION_MISMATCH]")
+    assert stderr.startswith("error: [VERSION_MISMATCH]")
     shown = json.loads(asked("get", "--json")[1])
     assert shown == {"value": "2", "version": int(newer)}
     assert asked("delete", "--version", str(int(newer)))[0] == 0
@@ -97,21 +97,21 @@ def test_bytes_are_unchanged(asked, monkeypatch):
 def test_an_unknown_outcome_has_a_code_of_its_own(run, nodes):
     wire = Wire(leader_of(nodes, path_of_key(b"unknown")))
     wire.losing = {"PUT"}
-    code, out, told = run("put", "unknown", "1", "--node", wire.address)
+    code, out, stderr = run("put", "unknown", "1", "--node", wire.address)
     wire.close()
     assert (code, out) == (6, b"")
-    assert told.startswith("error: [UNKNOWN_OUTCOME]")
+    assert stderr.startswith("error: [UNKNOWN_OUTCOME]")
 
 
 def test_no_node_responds(run):
     with held_ports(1) as [port]:
-        code, _, told = run("get", "key", "--node", f"127.0.0.1:{port}", "--timeout", "0.2")
-    assert (code, told.count("\n")) == (1, 1)
-    assert told.startswith("error: [STORAGE] no node could do it")
+        code, _, stderr = run("get", "key", "--node", f"127.0.0.1:{port}", "--timeout", "0.2")
+    assert (code, stderr.count("\n")) == (1, 1)
+    assert stderr.startswith("error: [STORAGE] no node could do it")
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "expected"),
     [
         (["get", "key"], "--node"),
         (["get", "key", "--node", "localhost"], "host:port"),
@@ -123,34 +123,34 @@ def test_no_node_responds(run):
         (["serve", "--folder", "here"], "--bootstrap-servers"),
     ],
 )
-def test_a_wrong_call_exits_with_2(run, nodes, argv, said):
-    if "names leaders" in said:
+def test_a_wrong_call_exits_with_2(run, nodes, argv, expected):
+    if "names leaders" in expected:
         argv = [*argv, "--node", nodes[0].address]
-    code, _, told = run(*argv)
+    code, _, stderr = run(*argv)
     assert code == 2
-    assert said in told
-    assert "hunter2" not in told
+    assert expected in stderr
+    assert "hunter2" not in stderr
 
 
 def test_missing_log_is_reported(run, tmp_path):
-    code, _, told = run(
+    code, _, stderr = run(
         "serve", str(tmp_path / "nowhere"), "--folder", str(tmp_path / "a"), "--listen", "127.0.0.1:0"
     )
     assert code == 6
-    assert told.startswith("error: [LOG_NOT_FOUND]")
+    assert stderr.startswith("error: [LOG_NOT_FOUND]")
 
 
 def test_used_port_is_reported(run, nodes, tmp_path):
-    code, _, told = run("serve", str(tmp_path), "--folder", str(tmp_path / "a"), "--listen", nodes[0].address)
+    code, _, stderr = run("serve", str(tmp_path), "--folder", str(tmp_path / "a"), "--listen", nodes[0].address)
     assert code == 2
-    assert "in use" in told
+    assert "in use" in stderr
 
 
 def test_without_the_extra_the_server_names_it(run, monkeypatch):
     monkeypatch.setattr(cli_serve, "find_spec", lambda name: None)
-    code, _, told = run("serve", "log", "--folder", "here")
+    code, _, stderr = run("serve", "log", "--folder", "here")
     assert code == 2
-    assert "pip install /path/to/the/clone/examples/key_value_store" in told
+    assert "pip install /path/to/the/clone/examples/key_value_store" in stderr
 
 
 def test_help_warns_that_clients_are_not_authenticated(run):
